@@ -1,0 +1,1 @@
+"""Lazer: preempts GPU jobs late, and only where it pays."""
