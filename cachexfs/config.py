@@ -1,0 +1,278 @@
+"""The configuration: one TOML file, typed, unknown keys refused.
+
+Sizes and durations are text in human units in the file ("64GiB", "2s") and plain numbers, in bytes
+and seconds, from here on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from cachexfs.errors import ConfigError
+from cachexfs.units import parse_duration, parse_size
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEFAULT_PATH = Path("/etc/cachexfs/cachexfs.toml")
+DEFAULT_SECRET = Path("/etc/cachexfs/secret")
+MIN_SECRET_BYTES = 16
+"""Shorter secrets can be guessed offline from one recorded handshake (RFC 2104 section 3)."""
+
+FsyncLevel = Literal["captured", "replicated", "durable"]
+
+
+class Size(int):
+    """A number of bytes, written as "64GiB" in the file."""
+
+
+class Duration(float):
+    """A number of seconds, written as "2s" in the file."""
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Node(_Section, frozen=True):
+    """This host: its name among the members, its rack, and where its state lives."""
+
+    name: str = msgspec.field(default_factory=socket.gethostname)
+    rack: str = ""
+    state_dir: str = "/run/cachexfs"
+
+
+class Mount(_Section, frozen=True):
+    """What the mount promises; `fsync` None means: replicated with peers, durable without."""
+
+    fsync: FsyncLevel | None = None
+    pfs_timeout: Duration = Duration(2.0)
+
+
+class Ram(_Section, frozen=True):
+    """The RAM tier. `limit` None means half of the memory."""
+
+    limit: Size | None = None
+    huge_pages: bool = True
+
+
+class Spill(_Section, frozen=True):
+    """A local NVMe directory for captured files that the RAM tier has no room for."""
+
+    path: str
+
+
+class Peer(_Section, frozen=True):
+    """The replica store of this node."""
+
+    store: str
+    listen: str = "0.0.0.0:7420"
+    limit: Size | None = None
+
+
+class Member(_Section, frozen=True):
+    """One node of the cluster and where its replica store listens."""
+
+    name: str
+    address: str
+    rack: str = ""
+
+
+class Replication(_Section, frozen=True):
+    """How many copies on other nodes, and whether to compress on the way."""
+
+    replicas: int = 1
+    compression: Literal["off", "auto"] | int = "off"
+
+
+class Security(_Section, frozen=True):
+    """The shared secret, and mutual TLS where all three of its files are named."""
+
+    secret_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+
+
+class Config(_Section, frozen=True):
+    """The whole file."""
+
+    node: Node = msgspec.field(default_factory=Node)
+    mount: Mount = msgspec.field(default_factory=Mount)
+    ram: Ram = msgspec.field(default_factory=Ram)
+    spill: Spill | None = None
+    peer: Peer | None = None
+    peers: tuple[Member, ...] = ()
+    replication: Replication = msgspec.field(default_factory=Replication)
+    security: Security = msgspec.field(default_factory=Security)
+
+    @property
+    def partners(self) -> tuple[Member, ...]:
+        """The members that are not this node: where its replicas can go."""
+        return tuple(member for member in self.peers if member.name != self.node.name)
+
+    @property
+    def fsync_level(self) -> FsyncLevel:
+        """The level at which fsync returns."""
+        return self.mount.fsync or ("replicated" if self.partners else "durable")
+
+    @property
+    def ram_limit_bytes(self) -> int:
+        """The budget of the RAM tier in bytes."""
+        return self.ram.limit or memory_bytes() // 2
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def load(path: Path | None) -> Config:
+    """Read and check a file; without one, `DEFAULT_PATH` if it exists, else the defaults.
+
+    Raises `ConfigError` with the file and the key.
+    """
+    chosen = path or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
+    return _check(Config(), "the defaults") if chosen is None else parse(_read(chosen), str(chosen))
+
+
+def parse(text: str, origin: str) -> Config:
+    """The configuration in `text`; `origin` names it in errors."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin}: not valid TOML: {error}") from None
+    try:
+        config = msgspec.convert(table, Config, dec_hook=_human_units)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{origin}: {_with_key(str(error))}") from None
+    return _check(config, origin)
+
+
+def read_secret(config: Config) -> bytes:
+    """The shared secret. Raises `ConfigError` when it is missing, unreadable or short."""
+    path = Path(config.security.secret_file or DEFAULT_SECRET)
+    try:
+        secret = path.read_bytes().strip()
+    except OSError as error:
+        raise ConfigError(
+            f"security.secret_file: cannot read {path}: {error.strerror}; "
+            f"make one with: head -c 32 /dev/urandom | base64 > {path}; chmod 600 {path}"
+        ) from None
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ConfigError(f"security.secret_file: {path} is shorter than {MIN_SECRET_BYTES} bytes")
+    return secret
+
+
+def split_address(address: str, key: str) -> tuple[str, int]:
+    """`"10.0.0.18:7420"` or `"[::1]:7420"` -> (host, port). Raises `ConfigError` naming `key`."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 <= int(port) < 1 << 16:
+        raise ConfigError(f"{key}: {address!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def to_toml(config: Config) -> str:
+    """The configuration as a file that `load` reads back, every default written out."""
+    table: dict[str, Any] = msgspec.to_builtins(config)
+    peers = table.pop("peers")
+    sections = [(f"[{name}]", values) for name, values in table.items() if values is not None]
+    sections += [("[[peers]]", values) for values in peers]
+    return "\n".join(f"{head}\n{_toml_lines(values)}" for head, values in sections)
+
+
+def _toml_lines(values: dict[str, Any]) -> str:
+    return "".join(
+        f"{key} = {_toml_value(value)}\n" for key, value in values.items() if value is not None
+    )
+
+
+def _toml_value(value: Any) -> str:
+    # TOML's basic strings, booleans and numbers are written as JSON writes them.
+    return msgspec.json.encode(value).decode()
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
+
+
+def _human_units(kind: type, value: Any) -> Any:
+    if kind is Size and isinstance(value, int | str):
+        return Size(parse_size(value))
+    if kind is Duration and isinstance(value, int | float | str):
+        return Duration(parse_duration(value))
+    raise ValueError(f"expected {kind.__name__.lower()}, got {value!r}")
+
+
+_AT = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<where>[^`]*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`")
+
+
+def _with_key(message: str) -> str:
+    """msgspec's `what - at `$.ram.limit`` as `ram.limit: what`."""
+    match = _AT.fullmatch(message)
+    what, where = (match["what"], (match["where"] or "").lstrip(".")) if match else (message, "")
+    if unknown := _UNKNOWN.fullmatch(what):
+        return f"{'.'.join(filter(None, (where, unknown['field'])))}: unknown key"
+    return f"{where}: {what}" if where else what
+
+
+def _check(config: Config, origin: str) -> Config:
+    """The rules that types cannot say. Raises `ConfigError` with the first that is broken."""
+    for key, broken, why in _rules(config):
+        if broken:
+            raise ConfigError(f"{origin}: {key}: {why}")
+    for index, member in enumerate(config.peers):
+        split_address(member.address, f"{origin}: peers[{index}].address")
+    if config.peer is not None:
+        split_address(config.peer.listen, f"{origin}: peer.listen")
+    return config
+
+
+def _rules(config: Config) -> list[tuple[str, bool, str]]:
+    names = [member.name for member in config.peers]
+    level = config.replication.compression
+    tls = [config.security.tls_cert, config.security.tls_key, config.security.tls_ca]
+    wants = config.replication.replicas
+    return [
+        ("node.name", not config.node.name, "must not be empty"),
+        (
+            "ram.limit",
+            (config.ram.limit or 0) > memory_bytes(),
+            f"is larger than the memory of this machine ({memory_bytes()} bytes)",
+        ),
+        ("ram.limit", config.ram.limit is not None and config.ram.limit < 1 << 20, "is under 1MiB"),
+        ("mount.pfs_timeout", config.mount.pfs_timeout <= 0, "must be more than 0"),
+        ("peers", len(set(names)) < len(names), "two members have the same name"),
+        ("replication.replicas", not 1 <= wants <= 3, "must be 1, 2 or 3"),
+        (
+            "replication.replicas",
+            bool(config.partners) and wants > len(config.partners),
+            f"{wants} copies need as many other members; peers names {len(config.partners)}",
+        ),
+        (
+            "replication.compression",
+            isinstance(level, int) and not 1 <= level <= 22,
+            'must be "off", "auto" or a level from 1 to 22',
+        ),
+        (
+            "mount.fsync",
+            config.mount.fsync == "replicated" and not config.partners,
+            '"replicated" needs at least one other member under [[peers]]',
+        ),
+        ("security", any(tls) and not all(tls), "tls_cert, tls_key and tls_ca go together"),
+    ]

@@ -1,0 +1,1 @@
+"""Copies on other nodes: the wire protocol, who sends, who stores."""
