@@ -183,11 +183,15 @@ def split_address(address: str, key: str) -> tuple[str, int]:
 
 def to_toml(config: Config) -> str:
     """The configuration as a file that `load` reads back, every default written out."""
-    table: dict[str, Any] = msgspec.to_builtins(config)
+    table: dict[str, Any] = msgspec.to_builtins(config, enc_hook=_plain)
     peers = table.pop("peers")
     sections = [(f"[{name}]", values) for name, values in table.items() if values is not None]
     sections += [("[[peers]]", values) for values in peers]
     return "\n".join(f"{head}\n{_toml_lines(values)}" for head, values in sections)
+
+
+def _plain(value: object) -> float:
+    return int(value) if isinstance(value, Size) else float(str(value))
 
 
 def _toml_lines(values: dict[str, Any]) -> str:
