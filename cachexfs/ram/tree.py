@@ -1,0 +1,209 @@
+"""The names and inodes of the mount: what the shared file system has, and what we add to it.
+
+    name in a directory --> binding? --yes--> our node, or "gone"
+                               |no
+                               v
+                       the shared file system --> its object --> node, by identity
+
+A *binding* is a name for which we speak and the shared file system does not (yet). It goes when the
+ledger entry that makes both agree is done. Identity (device, inode) ties an object there to the
+node that we know it by, so that an inode number stays the same when a file moves from our RAM to
+the shared file system.
+
+Nothing here awaits, so every method is atomic for the event loop; and what is changed is journaled
+before the method returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
+
+from cachexfs.durability.actions import Slot
+from cachexfs.ram.journal import Journal
+from cachexfs.ram.node import ROOT, Kind, Node, Origin
+
+GONE = 0
+"""As the inode number of a binding: the name is gone here, whatever the source says."""
+
+_SOURCE_BIT = 1 << 61
+"""Inode numbers of objects that we only reflect are the source's with this bit, so that they are
+the same after a restart; those that we give out ourselves stay below it."""
+
+
+class Binding(NamedTuple):
+    """What a name stands for, and the ledger entry after which the source agrees."""
+
+    ino: int
+    seq: int | None
+
+
+class Tree:
+    """All nodes and bindings. Read back from the journal when it is made."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.nodes: dict[int, Node] = {node.ino: node for node in journal.nodes()}
+        self._bindings: dict[int, dict[bytes, Binding]] = {}
+        self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
+        self._seen: dict[int, dict[bytes, int]] = {}
+        for slot, ino, seq in journal.bindings():
+            self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
+        ours = [ino for ino in self.nodes if ino < _SOURCE_BIT]
+        self._next_ino = max([ROOT, *ours]) + 1
+        self.nodes.setdefault(ROOT, Node(ino=ROOT, kind="directory"))
+
+    @property
+    def root(self) -> Node:
+        """The node of the mount's root."""
+        return self.nodes[ROOT]
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make several changes one. Nothing inside may await."""
+        return self._journal.transaction()
+
+    # --- nodes ----------------------------------------------------------------------------------
+
+    def new(self, kind: Kind, slot: Slot | None = None) -> Node:
+        """A node of our own; it is journaled by `save`."""
+        node = Node(ino=self._next_ino, kind=kind, names={slot} if slot else set())
+        self._next_ino += 1
+        self.nodes[node.ino] = node
+        return node
+
+    def known_as(self, origin: Origin) -> Node | None:
+        """The node of an object on the shared file system, if it has one."""
+        ino = self._origins.get(origin)
+        return self.nodes.get(ino) if ino is not None else None
+
+    def reflect(self, origin: Origin, kind: Kind, slot: Slot) -> Node:
+        """The node of an object on the shared file system, found at `slot`."""
+        node = self.known_as(origin)
+        if node is None:
+            node = Node(ino=self._reflected_ino(origin), kind=kind, origin=origin)
+            self.nodes[node.ino] = node
+            self._origins[origin] = node.ino
+        if node.kind == "file":
+            node.names.add(slot)
+        else:
+            node.names = {slot}
+        return node
+
+    def identify(self, node: Node, origin: Origin | None) -> None:
+        """Tie a node to its object on the shared file system (or to none)."""
+        if node.origin and self._origins.get(node.origin) == node.ino:
+            del self._origins[node.origin]
+        node.origin = origin
+        if origin:
+            self._origins[origin] = node.ino
+
+    def save(self, node: Node) -> None:
+        """Journal a node as it is."""
+        self._journal.save_node(node)
+
+    def drop(self, node: Node) -> None:
+        """Forget a node."""
+        self.identify(node, None)
+        self.nodes.pop(node.ino, None)
+        self._bindings.pop(node.ino, None)
+        self._seen.pop(node.ino, None)
+        self._journal.drop_node(node.ino)
+
+    def _reflected_ino(self, origin: Origin) -> int:
+        ino = _SOURCE_BIT | (origin.ino & (_SOURCE_BIT - 1))
+        while ino in self.nodes:  # the same inode number on another device below the source
+            ino += 1
+        return ino
+
+    # --- bindings -------------------------------------------------------------------------------
+
+    def binding(self, slot: Slot) -> Binding | None:
+        """What we say of a name; None where the shared file system speaks."""
+        return self._bindings.get(slot.parent, {}).get(slot.name)
+
+    def bindings_in(self, parent: int) -> dict[bytes, Binding]:
+        """Every name of a directory for which we speak."""
+        return dict(self._bindings.get(parent, {}))
+
+    def bind(self, slot: Slot, node: Node, seq: int | None = None) -> None:
+        """A name stands for `node`, which is journaled with it."""
+        self._set(slot, Binding(node.ino, seq))
+        node.names.add(slot)
+        self._journal.save_node(node)
+        self._save_parents(slot)
+
+    def unbind(self, slot: Slot, node: Node, seq: int | None = None) -> None:
+        """A name that stood for `node` is gone here."""
+        node.names.discard(slot)
+        self._set(slot, Binding(GONE, seq))
+        self._journal.save_node(node)
+        self._save_parents(slot)
+
+    def settle(self, slot: Slot, seq: int) -> None:
+        """Entry `seq` is done: a binding that waited for it goes."""
+        binding = self.binding(slot)
+        if binding and binding.seq == seq:
+            self.release(slot)
+
+    def release(self, slot: Slot) -> None:
+        """The shared file system speaks for this name again."""
+        del self._bindings[slot.parent][slot.name]
+        if not self._bindings[slot.parent]:
+            del self._bindings[slot.parent]
+        self._journal.drop_binding(slot)
+
+    def _set(self, slot: Slot, binding: Binding) -> None:
+        self._bindings.setdefault(slot.parent, {})[slot.name] = binding
+        self._journal.save_binding(slot, *binding)
+
+    def _save_parents(self, slot: Slot) -> None:
+        """A binding is found again after a restart only through its directories."""
+        parent = self.nodes.get(slot.parent)
+        while parent is not None and parent.ino != ROOT:
+            self._journal.save_node(parent)
+            above = parent.slot
+            parent = self.nodes.get(above.parent) if above else None
+
+    # --- what the shared file system was last seen to have --------------------------------------
+
+    def saw(self, parent: int, entries: dict[bytes, int]) -> None:
+        """The whole content of a directory there: name -> inode number here."""
+        self._seen[parent] = entries
+
+    def saw_name(self, slot: Slot, ino: int | None) -> None:
+        """One name of a directory, if the directory was ever seen whole."""
+        entries = self._seen.get(slot.parent)
+        if entries is None:
+            return
+        if ino is None:
+            entries.pop(slot.name, None)
+        else:
+            entries[slot.name] = ino
+
+    def seen(self, parent: int) -> dict[bytes, int] | None:
+        """What a directory had when it was last seen; None if it never was."""
+        return self._seen.get(parent)
+
+    # --- paths ----------------------------------------------------------------------------------
+
+    def path(self, slot: Slot) -> bytes:
+        """The path of a name below the mount's root, without a leading slash."""
+        parts, parent = [slot.name], slot.parent
+        while parent != ROOT:
+            above = self.nodes[parent].slot if parent in self.nodes else None
+            if above is None:
+                parts.append(b"?")  # a directory that was removed under our feet
+                break
+            parts.append(above.name)
+            parent = above.parent
+        return b"/".join(reversed(parts))
+
+    def path_of(self, node: Node) -> bytes:
+        """The path of a node; empty for the root and for what has no name any more."""
+        slot = node.slot
+        return self.path(slot) if slot else b""
+
+    def captured(self) -> Iterator[Node]:
+        """Every file that has a life, oldest inode number first."""
+        return (self.nodes[ino] for ino in sorted(self.nodes) if self.nodes[ino].life)
