@@ -4,20 +4,31 @@ A peer keeps a namespace for each volume (a shared file system): path -> replica
 file sends orders; the peer carries them out in the order of arrival and acknowledges each, after
 it is on the peer's disk. So what a peer has acknowledged is always a prefix of what the owner did.
 
-`id` numbers a request within one connection; every answer carries the id of its request. `path` is
-relative to the volume's root, with `/` between names, never absolute, never with `.` or `..`.
-Times are Unix times in nanoseconds.
+`id` numbers a request; every answer carries the id of its request. The ids of orders grow through
+a *session* (the life of the owner's link, over all its connections), and a peer remembers the last
+id that it carried out for a session: an order is carried out once, however often it is sent. The
+ids of questions mean nothing beyond one connection.
+
+Paths, link targets and names of extended attributes are bytes, as Linux has them. A path is
+relative to the volume's root, with `/` between names, never absolute, never with `.` or `..`
+(`cachexfs.peers.paths`). Times are Unix times in nanoseconds.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 PROTOCOL_VERSION = 1
 
-Kind = Literal["file", "symlink", "directory"]
+Kind = Literal["file", "symlink", "directory", "gone"]
+
+_INT64_MAX = (1 << 63) - 1
+Count = Annotated[int, msgspec.Meta(ge=0, le=_INT64_MAX)]
+"""A size, a number or an id: it must also fit the manifest's 64-bit integers."""
+TimeNs = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
+Id32 = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True, array_like=False, forbid_unknown_fields=True):
@@ -29,24 +40,25 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     `version` grows with every new content that the owner gives this path. `crcs` are the chunk
     checksums of `cachexfs.durability.checksum`. `durable` says that this version is committed on
-    the shared file system, so the replica may be dropped for room.
+    the shared file system, so the replica may be dropped for room. Kind "gone" is a tombstone, seen
+    in listings only: the path, and what was below it, was deleted or renamed at `closed_at_ns`.
     """
 
     volume: str
-    path: str
+    path: bytes
     kind: Kind
     owner: str
-    version: int
-    closed_at_ns: int
-    size_bytes: int = 0
+    version: Count
+    closed_at_ns: TimeNs
+    size_bytes: Count = 0
     crcs: bytes = b""
-    mode: int = 0o644
-    uid: int = 0
-    gid: int = 0
-    atime_ns: int = 0
-    mtime_ns: int = 0
-    xattrs: dict[str, bytes] = {}
-    target: str = ""
+    mode: Id32 = 0o644
+    uid: Id32 = 0
+    gid: Id32 = 0
+    atime_ns: TimeNs = 0
+    mtime_ns: TimeNs = 0
+    xattrs: dict[bytes, bytes] = {}
+    target: bytes = b""
     job: str = ""
     durable: bool = False
 
@@ -54,14 +66,15 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 # --- the handshake, before anything else -------------------------------------------------------
 
 
-class Hello(_Message):
-    """First message of the side that connects."""
+class Hello(_Message, frozen=True):
+    """First message of the side that connects. `session` is of its choice: see the top."""
 
     node: str
     nonce: bytes
+    session: bytes
 
 
-class Challenge(_Message):
+class Challenge(_Message, frozen=True):
     """The listening side proves the secret and asks for the same."""
 
     node: str
@@ -69,199 +82,225 @@ class Challenge(_Message):
     proof: bytes
 
 
-class Proof(_Message):
+class Proof(_Message, frozen=True):
     """The connecting side proves the secret."""
 
     proof: bytes
 
 
-class Welcome(_Message):
-    """The connection is open. `free_bytes`: room left in the store."""
+class Welcome(_Message, frozen=True):
+    """The connection is open. `free_bytes`: room left in the store.
 
-    free_bytes: int
+    `done_id` is the last order of this session that was carried out here (0: none), whether or not
+    the answer arrived; `refused` names those up to it that were not done, as (id, code, detail).
+    """
+
+    free_bytes: Count
+    done_id: Count = 0
+    refused: list[tuple[int, str, str]] = []
 
 
 # --- orders of an owner; each is answered by Ack or Refused -------------------------------------
 
 
-class Offer(_Message):
-    """Begin to store a file. Answered by `Need` (a symlink or a directory needs only Commit)."""
+class Offer(_Message, frozen=True):
+    """Begin to store a path. Answered by `Need` (a symlink or a directory needs no chunk).
 
-    id: int
+    A chunk may be sent without waiting for `Need`; one that is held already does no harm.
+    """
+
+    id: Count
     replica: Replica
 
 
-class Data(_Message):
+class Data(_Message, frozen=True):
     """One chunk of an offered file, or of a fetched one; the payload is the chunk's bytes.
 
     `raw_bytes` is the chunk's length; where it is more than the payload's, the payload is
     compressed (zstandard).
     """
 
-    id: int
-    index: int
-    raw_bytes: int
+    id: Count
+    index: Count
+    raw_bytes: Count
 
 
-class Commit(_Message):
-    """All chunks were sent: make the offered file whole and durable here, then acknowledge."""
+class Commit(_Message, frozen=True):
+    """All chunks were sent: make the offered file whole and durable here, then acknowledge.
 
-    id: int
+    Answered by `Need` again where chunks are missing or did not match their checksum; later orders
+    wait until those were sent and committed again, or the offer was withdrawn.
+    """
+
+    id: Count
 
 
-class Rename(_Message):
-    """A file, or a directory with all that is below it, has a new path (replacing what is there)."""
+class Withdraw(_Message, frozen=True):
+    """The offered content is no more: forget the offer. Not answered."""
 
-    id: int
+    id: Count
+
+
+class Rename(_Message, frozen=True):
+    """A file, or a directory with all below it, has a new path (replacing what is there)."""
+
+    id: Count
     volume: str
-    old: str
-    new: str
+    old: bytes
+    new: bytes
     exchange: bool = False
 
 
-class Unlink(_Message):
+class Unlink(_Message, frozen=True):
     """The path, and all that is below it, is gone, if it is not newer than `at_ns`."""
 
-    id: int
+    id: Count
     volume: str
-    path: str
-    at_ns: int
+    path: bytes
+    at_ns: TimeNs
 
 
-class Link(_Message):
+class Link(_Message, frozen=True):
     """A second name for a file."""
 
-    id: int
+    id: Count
     volume: str
-    old: str
-    new: str
+    old: bytes
+    new: bytes
 
 
-class Attrs(_Message):
+class Attrs(_Message, frozen=True):
     """New attributes of a path whose content is as before."""
 
-    id: int
+    id: Count
     volume: str
-    path: str
-    mode: int
-    uid: int
-    gid: int
-    atime_ns: int
-    mtime_ns: int
-    xattrs: dict[str, bytes]
+    path: bytes
+    mode: Id32
+    uid: Id32
+    gid: Id32
+    atime_ns: TimeNs
+    mtime_ns: TimeNs
+    xattrs: dict[bytes, bytes]
 
 
-class Durable(_Message):
+class Durable(_Message, frozen=True):
     """This version is committed on the shared file system."""
 
-    id: int
+    id: Count
     volume: str
-    path: str
-    version: int
+    path: bytes
+    version: Count
 
 
 # --- questions ----------------------------------------------------------------------------------
 
 
-class List(_Message):
-    """What is held below `prefix` ("" for all) of `volume`; answered by `Listing`s."""
+class List(_Message, frozen=True):
+    """What is held below `prefix` (empty for all) of `volume`; answered by `Listing`s."""
 
-    id: int
+    id: Count
     volume: str
-    prefix: str = ""
+    prefix: bytes = b""
 
 
-class Fetch(_Message):
+class Fetch(_Message, frozen=True):
     """Send chunks `first` to `last` (exclusive) of a path in this version, as `Data`, then `Ack`.
 
-    A chunk whose checksum is wrong on the holder's disk is answered by `Damaged`, never sent.
+    A chunk whose checksum is wrong on the holder's disk is answered by `Damaged`, never sent, and
+    that ends the answer.
     """
 
-    id: int
+    id: Count
     volume: str
-    path: str
-    version: int
-    first: int
-    last: int
+    path: bytes
+    version: Count
+    first: Count
+    last: Count
 
 
-class Volumes(_Message):
+class Volumes(_Message, frozen=True):
     """Which volumes are held; answered by `VolumeNames`."""
 
-    id: int
+    id: Count
 
 
-class Ping(_Message):
+class Ping(_Message, frozen=True):
     """Are you there? Answered by `Pong`."""
 
-    id: int
+    id: Count
 
 
 # --- answers ------------------------------------------------------------------------------------
 
 
-class Need(_Message):
+class Need(_Message, frozen=True):
     """Chunks of the offered file that the peer does not have, as [first, last) ranges."""
 
-    id: int
+    id: Count
     ranges: list[tuple[int, int]]
 
 
-class Ack(_Message):
+class Ack(_Message, frozen=True):
     """Done, and on disk here."""
 
-    id: int
+    id: Count
 
 
-class Refused(_Message):
-    """Not done. `code` is one of `REFUSALS`; `retry` says whether asking again can help."""
+class Refused(_Message, frozen=True):
+    """Not done. `code` is one of `REFUSALS`; `retry` says whether asking again can help.
 
-    id: int
+    After a refused order with `retry`, the peer carries out nothing more on this connection, so
+    that no later order overtakes the one to be sent again.
+    """
+
+    id: Count
     code: str
     detail: str
     retry: bool = False
 
 
-class Listing(_Message):
+class Listing(_Message, frozen=True):
     """A part of the answer to `List`; `more` says whether another follows."""
 
-    id: int
+    id: Count
     replicas: list[Replica]
     more: bool
 
 
-class Damaged(_Message):
+class Damaged(_Message, frozen=True):
     """Chunk `index` does not match its checksum on the holder's disk."""
 
-    id: int
-    index: int
+    id: Count
+    index: Count
 
 
-class VolumeNames(_Message):
+class VolumeNames(_Message, frozen=True):
     """Answer to `Volumes`."""
 
-    id: int
+    id: Count
     names: list[str]
 
 
-class Pong(_Message):
+class Pong(_Message, frozen=True):
     """Answer to `Ping`."""
 
-    id: int
-    free_bytes: int
+    id: Count
+    free_bytes: Count
 
 
 REFUSALS = {
     "StoreFull": "the store has no room",
     "BadPath": "a path on the wire leaves the store",
     "BadChecksum": "a chunk does not match its checksum",
+    "BadReplica": "what is said of a file contradicts itself",
+    "BadSecret": "the two nodes do not share the secret",
     "NotFound": "no such replica here",
     "StoreFailed": "the store's disk answered an error",
     "Unexpected": "a message that makes no sense here",
 }
 
 Message = (
-    Hello | Challenge | Proof | Welcome | Offer | Data | Commit | Rename | Unlink | Link | Attrs
-    | Durable | List | Fetch | Volumes | Ping | Need | Ack | Refused | Listing | Damaged
+    Hello | Challenge | Proof | Welcome | Offer | Data | Commit | Withdraw | Rename | Unlink | Link
+    | Attrs | Durable | List | Fetch | Volumes | Ping | Need | Ack | Refused | Listing | Damaged
     | VolumeNames | Pong
 )  # fmt: skip
