@@ -1,0 +1,86 @@
+"""Descriptors of directories on the shared file system, found by identity, not by path.
+
+An open descriptor follows its directory through every rename, by whichever node; so a directory
+that has work pending is kept open. Runs in threads: every call may wait for the file system.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from cachexfs.ram.node import ROOT, Origin
+from cachexfs.ram.tree import Tree
+
+MAX_OPEN = 4096
+"""Descriptors kept; the least recently used one is closed first and opened again by its path."""
+
+_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Directories:
+    """Directory descriptors by the mount's inode number."""
+
+    def __init__(self, source: Path, tree: Tree) -> None:
+        self._tree = tree
+        self._lock = threading.Lock()
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._root = os.open(source, _FLAGS)
+        status = os.fstat(self._root)
+        self.root_origin = Origin(status.st_dev, status.st_ino)
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        with self._lock:
+            for fd in (*self._open.values(), self._root):
+                os.close(fd)
+            self._open.clear()
+
+    def fd(self, ino: int) -> int:
+        """A descriptor of its own for a directory; the caller closes it.
+
+        Raises FileNotFoundError when the directory is not where it was, OSError otherwise.
+        """
+        with self._lock:
+            if ino == ROOT:
+                return os.dup(self._root)
+            if (kept := self._open.get(ino)) is not None:
+                self._open.move_to_end(ino)
+                return os.dup(kept)
+        return self._reopen(ino)
+
+    def forget(self, ino: int) -> None:
+        """A directory is gone."""
+        with self._lock:
+            fd = self._open.pop(ino, None)
+        if fd is not None:
+            os.close(fd)
+
+    def _reopen(self, ino: int) -> int:
+        node = self._tree.nodes.get(ino)
+        slot = node.slot if node else None
+        if node is None or slot is None or node.origin is None:
+            raise FileNotFoundError(errno.ENOENT, "the directory is not on the shared file system")
+        above = self.fd(slot.parent)
+        try:
+            fd = os.open(slot.name, _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+        status = os.fstat(fd)
+        if Origin(status.st_dev, status.st_ino) != node.origin:
+            os.close(fd)
+            raise FileNotFoundError(errno.ENOENT, "another directory has taken its place")
+        self._keep(ino, os.dup(fd))
+        return fd
+
+    def _keep(self, ino: int, fd: int) -> None:
+        with self._lock:
+            replaced = self._open.pop(ino, None)
+            self._open[ino] = fd
+            oldest = self._open.popitem(last=False)[1] if len(self._open) > MAX_OPEN else None
+        for stale in (replaced, oldest):
+            if stale is not None:
+                os.close(stale)

@@ -1,0 +1,385 @@
+"""Asking the shared file system, with a time limit: what the mount needs while a program waits.
+
+Every call runs in a thread. One that does not come back in time is left behind, and as long as one
+is out, others fail at once instead of waiting in line: a program never waits for more than one time
+limit. A probe finds out when the file system is well again.
+
+Objects are reached through a directory's descriptor and a name, and are held against the identity
+that the node is known by; so a name that another node has reused is never mistaken for the old one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import trio
+
+from cachexfs.durability.actions import Slot
+from cachexfs.pfs import renameat2
+from cachexfs.pfs.directories import Directories
+from cachexfs.pfs.health import Health, SourceBlocked
+from cachexfs.ram.node import ROOT, Node, Origin
+from cachexfs.ram.tree import Tree
+
+T = TypeVar("T")
+
+HIDDEN = b".cachexfs-"
+"""Names with this beginning are ours on the shared file system, and are not shown in the mount."""
+
+_THREADS = 32
+_PROBE_EVERY_S = 0.5
+_NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+
+
+class Changes(NamedTuple):
+    """Attributes to set; None leaves one as it is. Times in nanoseconds, size in bytes."""
+
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    atime_ns: int | None = None
+    mtime_ns: int | None = None
+
+
+class Source:
+    """The source directory. Raises OSError as the file system does, `SourceBlocked` for silence."""
+
+    def __init__(self, path: Path, tree: Tree, timeout_s: float) -> None:
+        self.path = path
+        self.health = Health(timeout_s, time.monotonic)
+        self.directories = Directories(path, tree)
+        self._timeout_s = timeout_s
+        self._foreground = trio.CapacityLimiter(_THREADS)
+        self._background = trio.CapacityLimiter(_THREADS)
+        self._probes = trio.CapacityLimiter(1)
+
+    # --- threads and time -----------------------------------------------------------------------
+
+    async def ask(self, call: Callable[[], T]) -> T:
+        """Run a call in a thread, for at most the time limit."""
+        if self.health.is_blocked:
+            raise SourceBlocked
+        return await self._limited(call, self._foreground)
+
+    async def work(self, call: Callable[[], T]) -> T:
+        """Run a call in a thread, for as long as it takes; left behind when cancelled."""
+        return await trio.to_thread.run_sync(
+            self._watched, call, abandon_on_cancel=True, limiter=self._background
+        )
+
+    async def watch(self) -> None:
+        """Look at the root from time to time, so that silence is noticed, and its end."""
+        while True:
+            try:
+                await self._limited(lambda: self._stat_of(ROOT, None, None), self._probes)
+            except OSError as error:
+                self.health.note(error)
+            await trio.sleep(_PROBE_EVERY_S)
+
+    async def _limited(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
+        with trio.move_on_after(self._timeout_s):
+            return await trio.to_thread.run_sync(
+                self._watched, call, abandon_on_cancel=True, limiter=limiter
+            )
+        raise SourceBlocked
+
+    def _watched(self, call: Callable[[], T]) -> T:
+        number = self.health.begin()
+        error: OSError | None = None
+        try:
+            return call()
+        except OSError as caught:
+            error = caught
+            raise
+        finally:
+            self.health.end(number, error)
+
+    # --- reaching an object, in a thread --------------------------------------------------------
+
+    @contextmanager
+    def directory(self, ino: int) -> Iterator[int]:
+        """A descriptor of a directory for the time of a block."""
+        fd = self.directories.fd(ino)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextmanager
+    def object(self, ino: int, slot: Slot | None, origin: Origin | None) -> Iterator[str]:
+        """A path in /proc that leads to the very object, for the time of a block.
+
+        Raises OSError(ESTALE) when another object has taken the name.
+        """
+        fd = self._open(ino, slot, origin, os.O_PATH | os.O_NOFOLLOW)
+        try:
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+
+    def _open(self, ino: int, slot: Slot | None, origin: Origin | None, flags: int) -> int:
+        if ino == ROOT or slot is None:
+            return self.directories.fd(ino)
+        with self.directory(slot.parent) as parent:
+            fd = os.open(slot.name, flags | os.O_CLOEXEC, dir_fd=parent)
+        status = os.fstat(fd)
+        if origin and Origin(status.st_dev, status.st_ino) != origin:
+            os.close(fd)
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return fd
+
+    def _stat_of(self, ino: int, slot: Slot | None, origin: Origin | None) -> os.stat_result:
+        with self.object(ino, slot, origin) as path:
+            return os.stat(path)
+
+    # --- questions ------------------------------------------------------------------------------
+
+    async def lookup(self, slot: Slot) -> os.stat_result | None:
+        """The status of a name; None when there is nothing."""
+
+        def call() -> os.stat_result | None:
+            try:
+                with self.directory(slot.parent) as fd:
+                    return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+            except OSError as error:
+                if error.errno in _NOTHING_THERE:
+                    return None
+                raise
+
+        return None if slot.name.startswith(HIDDEN) else await self.ask(call)
+
+    async def listing(self, ino: int) -> dict[bytes, os.stat_result]:
+        """What a directory holds, without what is hidden."""
+
+        def call() -> dict[bytes, os.stat_result]:
+            with self.directory(ino) as fd:
+                return _list(fd)
+
+        return await self.ask(call)
+
+    async def status(self, node: Node) -> os.stat_result:
+        """The status of a node's object."""
+        place = _place(node)
+        return await self.ask(lambda: self._stat_of(*place))
+
+    async def open(self, node: Node) -> int:
+        """A descriptor for reading a file."""
+        place = _place(node)
+        return await self.ask(lambda: self._open(*place, os.O_RDONLY | os.O_NOFOLLOW))
+
+    async def read(self, fd: int, offset: int, length: int) -> bytes:
+        """Up to `length` bytes at `offset` of an open file."""
+        return await self.ask(lambda: os.pread(fd, length, offset))
+
+    async def readlink(self, node: Node) -> bytes:
+        """The target of a symbolic link."""
+        ino, slot, _ = _place(node)
+
+        def call() -> bytes:
+            assert slot is not None
+            with self.directory(slot.parent) as fd:
+                return os.readlink(slot.name, dir_fd=fd)
+
+        return await self.ask(call)
+
+    async def statvfs(self) -> os.statvfs_result:
+        """Room on the shared file system."""
+
+        def call() -> os.statvfs_result:
+            with self.object(ROOT, None, None) as path:
+                return os.statvfs(path)
+
+        return await self.ask(call)
+
+    async def xattrs(self, node: Node) -> dict[bytes, bytes]:
+        """All extended attributes of a node's object."""
+        place = _place(node)
+
+        def call() -> dict[bytes, bytes]:
+            with self.object(*place) as path:
+                return read_xattrs(path)
+
+        return await self.ask(call)
+
+    async def getxattr(self, node: Node, name: bytes) -> bytes:
+        """One extended attribute of a node's object."""
+        place = _place(node)
+
+        def call() -> bytes:
+            with self.object(*place) as path:
+                return os.getxattr(path, name)
+
+        return await self.ask(call)
+
+    # --- changes, made at once ------------------------------------------------------------------
+
+    async def mkdir(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
+        """Make a directory."""
+        return await self.ask(lambda: self.make_directory(slot, mode, uid, gid))
+
+    def make_directory(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
+        """As `mkdir`, in the thread that calls. A set-group-ID parent passes its group on."""
+        with self.directory(slot.parent) as fd:
+            os.mkdir(slot.name, mode & 0o7777, dir_fd=fd)
+            made = os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+            inherits = os.fstat(fd).st_mode & stat.S_ISGID
+            _own(slot.name, fd, uid, -1 if inherits else gid)
+            os.chmod(slot.name, (mode & 0o7777) | (made.st_mode & stat.S_ISGID), dir_fd=fd)
+            return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+
+    async def mknod(self, slot: Slot, mode: int, rdev: int, uid: int, gid: int) -> os.stat_result:
+        """Make a FIFO, socket or device node."""
+
+        def call() -> os.stat_result:
+            with self.directory(slot.parent) as fd:
+                os.mknod(slot.name, mode, rdev, dir_fd=fd)
+                _own(slot.name, fd, uid, gid)
+                return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+
+        return await self.ask(call)
+
+    async def unlink(self, slot: Slot) -> None:
+        """Remove a name."""
+
+        def call() -> None:
+            with self.directory(slot.parent) as fd:
+                os.unlink(slot.name, dir_fd=fd)
+
+        await self.ask(call)
+
+    async def rmdir(self, slot: Slot) -> None:
+        """Remove an empty directory; what we hid in it does not count."""
+        await self.ask(lambda: self.remove_directory(slot))
+
+    def remove_directory(self, slot: Slot) -> None:
+        """As `rmdir`, in the thread that calls."""
+        with self.directory(slot.parent) as fd:
+            try:
+                os.rmdir(slot.name, dir_fd=fd)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                _remove_hidden(slot.name, fd)
+                os.rmdir(slot.name, dir_fd=fd)
+
+    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> None:
+        """Move a name; `flags` as for renameat2(2)."""
+        await self.ask(lambda: self.move(old, new, flags))
+
+    def move(self, old: Slot, new: Slot, flags: int = 0) -> None:
+        """As `rename`, in the thread that calls."""
+        with self.directory(old.parent) as old_fd, self.directory(new.parent) as new_fd:
+            renameat2.rename(old_fd, old.name, new_fd, new.name, flags)
+
+    async def link(self, old: Slot, new: Slot) -> None:
+        """A second name for a file."""
+        await self.ask(lambda: self.make_link(old, new))
+
+    def make_link(self, old: Slot, new: Slot) -> None:
+        """As `link`, in the thread that calls."""
+        with self.directory(old.parent) as old_fd, self.directory(new.parent) as new_fd:
+            os.link(
+                old.name, new.name, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False
+            )
+
+    async def change(self, node: Node, changes: Changes) -> os.stat_result:
+        """Set attributes of a node's object; returns what it has then."""
+        place = _place(node)
+
+        def call() -> os.stat_result:
+            with self.object(*place) as path:
+                apply(path, changes)
+                return os.stat(path)
+
+        return await self.ask(call)
+
+    async def setxattr(self, node: Node, name: bytes, value: bytes | None) -> None:
+        """Set an extended attribute, or remove it with None."""
+        place = _place(node)
+
+        def call() -> None:
+            with self.object(*place) as path:
+                if value is None:
+                    os.removexattr(path, name)
+                else:
+                    os.setxattr(path, name, value)
+
+        await self.ask(call)
+
+
+def apply(path: str | int, changes: Changes) -> None:
+    """Set attributes of what a path in /proc or a descriptor leads to. Raises OSError."""
+    if changes.uid is not None or changes.gid is not None:
+        os.chown(path, _or_keep(changes.uid), _or_keep(changes.gid))
+    if changes.mode is not None:  # after chown, which clears set-ID bits
+        os.chmod(path, changes.mode & 0o7777)
+    if changes.atime_ns is not None or changes.mtime_ns is not None:
+        now = os.stat(path)
+        atime = now.st_atime_ns if changes.atime_ns is None else changes.atime_ns
+        mtime = now.st_mtime_ns if changes.mtime_ns is None else changes.mtime_ns
+        os.utime(path, ns=(atime, mtime))
+
+
+def read_xattrs(path: str) -> dict[bytes, bytes]:
+    """All extended attributes of what a path leads to; empty where there are none to be had."""
+    try:
+        names = [os.fsencode(name) for name in os.listxattr(path)]
+        return {name: os.getxattr(path, name) for name in names}
+    except OSError:
+        return {}
+
+
+def _place(node: Node) -> tuple[int, Slot | None, Origin | None]:
+    """What a thread needs to find a node's object, copied in the event loop."""
+    if node.slot is None and node.ino != ROOT:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return node.ino, node.slot, node.origin
+
+
+def _or_keep(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+def _own(name: bytes, parent: int, uid: int, gid: int) -> None:
+    # Without root everything belongs to the one user that we can be, and changing it fails.
+    if os.geteuid() == 0:
+        os.chown(name, uid, gid, dir_fd=parent, follow_symlinks=False)
+
+
+def _list(parent: int) -> dict[bytes, os.stat_result]:
+    fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        found = {}
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                name = os.fsencode(entry.name)
+                if not name.startswith(HIDDEN):
+                    _add_status(found, name, fd)
+        return found
+    finally:
+        os.close(fd)
+
+
+def _add_status(found: dict[bytes, os.stat_result], name: bytes, fd: int) -> None:
+    try:
+        found[name] = os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        pass  # removed between the listing and the look
+
+
+def _remove_hidden(name: bytes, parent: int) -> None:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=parent)
+    try:
+        for entry in os.listdir(fd):
+            if os.fsencode(entry).startswith(HIDDEN):
+                os.unlink(entry, dir_fd=fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,208 @@
+"""Keeps the life of every captured file going: takes events in, sets off what they ask for.
+
+The mount tells what programs did, the publisher and the replicator what became of it; whoever needs
+a level waits here. Nothing but `wait` awaits, so every method is atomic for the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import trio
+
+from cachexfs.durability.actions import Action, Publish, Slot
+from cachexfs.durability.ledger import Entry
+from cachexfs.durability.life import (
+    Acknowledged,
+    Committed,
+    Deleted,
+    Event,
+    Evicted,
+    Life,
+    ReplicaLost,
+    Settled,
+    Written,
+)
+from cachexfs.durability.states import Effect, State
+from cachexfs.ram.node import Node
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+
+class Publishing(Protocol):
+    """Brings files to the shared file system."""
+
+    def add(self, job: str, action: Action) -> Entry: ...
+    def retire(self, ino: int) -> None: ...
+
+
+class Replicating(Protocol):
+    """Brings files to peers."""
+
+    def replicate(self, node: Node) -> None: ...
+    def order(self, action: Action) -> None: ...
+    def mark_durable(self, node: Node) -> None: ...
+
+
+@dataclass
+class _Waiter:
+    level: State
+    version: int
+    reached: trio.Event = field(default_factory=trio.Event)
+
+
+class Tracker:
+    """The life of every captured file. `publisher` and `replicator` are set by the daemon."""
+
+    publisher: Publishing
+    replicator: Replicating
+
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        copies_wanted: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._copies_wanted = copies_wanted
+        self._clock = clock
+        self._waiters: dict[int, list[_Waiter]] = {}
+
+    # --- what programs did ----------------------------------------------------------------------
+
+    def begin(self, node: Node) -> None:
+        """A new file of ours, still without content."""
+        node.life = Life(self._copies_wanted)
+
+    def adopt(self, node: Node) -> None:
+        """A file of the shared file system is about to be ours, with the content it has."""
+        node.life = Life.of_source(self._copies_wanted)
+
+    def written(self, node: Node) -> None:
+        """The content changed, or is about to."""
+        if node.life is None or node.life.state is State.OPEN:
+            return
+        with self._tree.transaction():
+            self._keep_old_version(node)
+            self._handle(node, Written())
+            for slot in node.names:
+                self._tree.bind(slot, node)
+
+    def settled(self, node: Node, job: str = "") -> None:
+        """The program closed, fsynced or renamed the file: its way to safety begins."""
+        if node.life is None or node.blob is None or not node.names:
+            return
+        node.job = job or node.job
+        node.settled_at_ns = time.time_ns()
+        with self._tree.transaction():
+            self._handle(node, Settled())
+            self._tree.save(node)
+
+    def deleted(self, node: Node) -> None:
+        """The last name is gone; the bytes stay until the last close."""
+        if node.life is not None:
+            self._handle(node, Deleted())
+
+    def perform(self, job: str, action: Action) -> Entry:
+        """A change of names: to be made on the shared file system and at the peers, in order."""
+        self.replicator.order(action)
+        return self.publisher.add(job, action)
+
+    def _keep_old_version(self, node: Node) -> None:
+        """Nothing to keep here: the bytes are changed in place. `retain` is the other way."""
+
+    def retain(self, node: Node) -> bool:
+        """Keep the present version's bytes for its publishing; the node needs a new blob.
+
+        So that an old pointer is still published in its place in the order when a program
+        truncates and rewrites it. One version back at most: the backlog stays bounded.
+        """
+        life = node.life
+        if life is None or node.blob is None or node.retained or node.opens > 0:
+            return False
+        if life.state not in (State.CAPTURED, State.REPLICATED):
+            return False
+        node.retained[life.version] = node.blob
+        node.blob = None
+        return True
+
+    # --- what became of it ----------------------------------------------------------------------
+
+    def committed(self, node: Node, version: int) -> None:
+        """The shared file system holds this version, in place."""
+        if node.life is not None:
+            self._handle(node, Committed(version))
+            self._tree.save(node)
+            self.replicator.mark_durable(node)
+
+    def acknowledged(self, node: Node, version: int, peer: str) -> None:
+        """A peer holds this version on its disk."""
+        if node.life is not None:
+            self._handle(node, Acknowledged(peer, version))
+            self._tree.save(node)
+
+    def replica_lost(self, node: Node, peer: str) -> None:
+        """A peer holds nothing of this file any more."""
+        if node.life is not None:
+            self._handle(node, ReplicaLost(peer))
+            self._tree.save(node)
+
+    def evicted(self, node: Node) -> None:
+        """The RAM tier gave its copy up."""
+        if node.life is not None:
+            self._handle(node, Evicted())
+            self._tree.save(node)
+
+    # --- who waits for it -----------------------------------------------------------------------
+
+    async def wait(self, node: Node, level: State) -> None:
+        """Return when the present content is at least as safe as `level`, or deleted."""
+        life = node.life
+        if life is None or not node.names:
+            return
+        waiter = _Waiter(level, life.version)
+        if life.reached(level, waiter.version):
+            return
+        waiting = self._waiters.setdefault(node.ino, [])
+        waiting.append(waiter)
+        try:
+            await waiter.reached.wait()
+        finally:
+            waiting.remove(waiter)
+            if not waiting:
+                self._waiters.pop(node.ino, None)
+
+    def has_waiters(self, node: Node) -> bool:
+        """Whether somebody waits for this file to become safer."""
+        return node.ino in self._waiters
+
+    def _handle(self, node: Node, event: Event) -> None:
+        assert node.life is not None
+        for effect in node.life.handle(event, self._clock()):
+            self._set_off(node, effect)
+        for waiter in self._waiters.get(node.ino, []):
+            gone = node.life.state is State.GONE
+            if gone or node.life.reached(waiter.level, waiter.version):
+                waiter.reached.set()
+
+    def _set_off(self, node: Node, effect: Effect) -> None:
+        assert node.life is not None
+        if effect is Effect.REPLICATE:
+            self.replicator.replicate(node)
+        elif effect is Effect.FLUSH:
+            action = Publish(node.ino, node.life.version, tuple(sorted(node.names)))
+            entry = self.publisher.add(node.job, action)
+            for slot in node.names:
+                self._tree.bind(slot, node, entry.seq)
+        else:
+            self.publisher.retire(node.ino)
+
+
+def slots_of(node: Node) -> tuple[Slot, ...]:
+    """A node's names in a fixed order."""
+    return tuple(sorted(node.names))
