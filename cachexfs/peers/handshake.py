@@ -85,7 +85,7 @@ class Connector(_Side):
         return Hello(self.node, self._nonce, self._session)
 
     def handle(self, message: Message) -> Message | None:
-        """What to answer. Raises `HandshakeFailed` or `RemoteProtocolError`, the state as it was."""
+        """What to answer. Raises `HandshakeFailed`, `RemoteProtocolError`; the state stays then."""
         state = self._next_state(message)
         answer = self._prove(message) if isinstance(message, Challenge) else None
         self.state = state
@@ -117,7 +117,7 @@ class Listener(_Side):
         return self._hello.session
 
     def handle(self, message: Message) -> Message | None:
-        """What to answer. Raises `HandshakeFailed` or `RemoteProtocolError`, the state as it was."""
+        """What to answer. Raises `HandshakeFailed`, `RemoteProtocolError`; the state stays then."""
         state = self._next_state(message)
         answer = self._challenge(message) if isinstance(message, Hello) else None
         if isinstance(message, Proof):

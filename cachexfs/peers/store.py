@@ -100,7 +100,7 @@ class Store:
         check(replica)
         if replica.kind != "file":
             return None
-        with _disk_errors():
+        with disk_errors():
             part = self._open_part(replica, session)
             if part is not None:
                 self._fill(part)
@@ -159,7 +159,7 @@ class Store:
     def open(self, volume: str, path: bytes, version: int) -> Opened:
         """A replica's content for reading. Raises `Refusal` (NotFound, StoreFailed)."""
         check_place(volume, path)
-        with _disk_errors(), self._lock:
+        with disk_errors(), self._lock:
             row = self._manifest.get(volume, path)
             if row is None or row.data is None or row.replica.version != version:
                 raise Refusal("NotFound", f"version {version} of {path!r} is not held here")
@@ -272,7 +272,8 @@ class Store:
 
 
 @contextmanager
-def _disk_errors() -> Iterator[None]:
+def disk_errors() -> Iterator[None]:
+    """What the disk or the manifest raises, as a `Refusal` (StoreFull, StoreFailed)."""
     try:
         yield
     except OSError as error:

@@ -1,0 +1,207 @@
+"""The orders of one connection, on their way into the store. Synchronous; runs in a thread.
+
+Offers are opened and chunks are written as they come. `_line` keeps the orders in the order of
+arrival; an order leaves it (`ready`) when nothing before it waits for chunks. An offer takes its
+place when it arrives, so a file that is sent again keeps its place before later orders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import zstandard
+
+from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
+from cachexfs.peers import messages as m
+from cachexfs.peers.batch import Change, Put, Step
+from cachexfs.peers.part import Part
+from cachexfs.peers.refusal import Refusal
+from cachexfs.peers.store import Store, disk_errors
+from cachexfs.peers.wire import RemoteProtocolError
+
+MAX_OPEN_OFFERS = 256
+"""Descriptors that one connection may hold; an honest sender has `sender.WINDOW_ORDERS`."""
+
+log = logging.getLogger(__name__)
+
+
+class Chunk(NamedTuple):
+    """A chunk as it arrived: its frame, its payload, and the buffer that the payload lies in."""
+
+    data: m.Data
+    payload: memoryview
+    buffer: bytearray
+
+
+Item = m.Offer | Chunk | m.Commit | m.Withdraw | Change
+
+
+class Taken(NamedTuple):
+    """What comes of some items: questions back to the sender, and orders that can be applied."""
+
+    needs: list[m.Need]
+    ready: list[Step]
+
+
+@dataclass
+class _Place:
+    """An order's place in the line; `order` is None while its content is not whole."""
+
+    id: int
+    order: Put | Change | Refusal | None
+    replica: m.Replica | None = None
+    part: Part | None = None
+    withdrawn: bool = False
+    bad_chunks: set[int] = field(default_factory=set)
+
+
+class Intake:
+    """`session` and `node` are the connection's, as proven in the handshake."""
+
+    def __init__(self, store: Store, session: bytes, node: str) -> None:
+        self._store = store
+        self._session = session
+        self._node = node
+        self._line: deque[_Place] = deque()
+        self._offers: dict[int, _Place] = {}
+        self._last_id = 0
+
+    def take(self, items: Sequence[Item]) -> Taken:
+        """Work off what arrived. Raises `RemoteProtocolError`."""
+        needs = [need for item in items if (need := self._one(item)) is not None]
+        return Taken(needs, self._leave())
+
+    def close(self) -> None:
+        """The connection is gone: keep what arrived for the next."""
+        for place in self._line:
+            if place.part is not None:
+                self._store.abandon(place.part)
+        self._line.clear()
+        self._offers.clear()
+
+    def _one(self, item: Item) -> m.Need | None:
+        match item:
+            case m.Offer():
+                return self._offer(item)
+            case Chunk():
+                self._write(item)
+            case m.Commit():
+                return self._commit(item.id)
+            case m.Withdraw():
+                self._withdraw(item.id)
+            case change:
+                self._queue(_Place(change.id, change))
+        return None
+
+    def _queue(self, place: _Place) -> None:
+        if place.id <= self._last_id:
+            raise RemoteProtocolError(f"order {place.id} comes after order {self._last_id}")
+        self._last_id = place.id
+        self._line.append(place)
+
+    def _offer(self, offer: m.Offer) -> m.Need | None:
+        if len(self._offers) >= MAX_OPEN_OFFERS:
+            raise RemoteProtocolError(f"more than {MAX_OPEN_OFFERS} files at a time")
+        place = _Place(offer.id, None, offer.replica)
+        self._queue(place)
+        try:
+            place.part = self._store.offer(offer.replica, self._session)
+        except Refusal as refusal:
+            place.order = refusal
+            return None
+        self._offers[offer.id] = place
+        return m.Need(offer.id, place.part.missing_ranges() if place.part else [])
+
+    def _known(self, order_id: int) -> _Place | None:
+        """The open offer of this id; None where the offer was refused and more was under way."""
+        if order_id > self._last_id:
+            raise RemoteProtocolError(f"{order_id} was not offered")
+        return self._offers.get(order_id)
+
+    def _write(self, chunk: Chunk) -> None:
+        place = self._known(chunk.data.id)
+        if place is None or place.part is None or place.replica is None:
+            return
+        length = _expected_length(place.replica, chunk.data)
+        if chunk.data.index not in place.part.missing:
+            return
+        try:
+            with disk_errors():
+                right = place.part.write(chunk.data.index, _unpacked(chunk, length))
+        except Refusal as refusal:
+            self._fail(place, refusal)
+            return
+        if not right:
+            place.bad_chunks.add(chunk.data.index)
+
+    def _fail(self, place: _Place, refusal: Refusal) -> None:
+        if place.part is not None:
+            self._store.abandon(place.part)
+        place.part, place.order = None, refusal
+        self._offers.pop(place.id, None)
+
+    def _commit(self, order_id: int) -> m.Need | None:
+        place = self._known(order_id)
+        if place is None or place.replica is None:
+            return None
+        if place.part is not None and place.part.missing:
+            self._report(place)
+            return m.Need(order_id, place.part.missing_ranges())
+        place.order = Put(place.replica, place.part)
+        self._offers.pop(order_id)
+        return None
+
+    def _report(self, place: _Place) -> None:
+        for index in sorted(place.bad_chunks):
+            path = place.replica.path if place.replica else b""
+            log.warning("chunk %d of %r from %s is damaged: asked again", index, path, self._node)
+        place.bad_chunks.clear()
+
+    def _withdraw(self, order_id: int) -> None:
+        place = self._known(order_id)
+        if place is None:
+            return
+        place.withdrawn = True
+        self._offers.pop(order_id)
+        if place.part is not None:
+            self._store.withdraw(place.part)
+            place.part = None
+
+    def _leave(self) -> list[Step]:
+        ready = []
+        while self._line and (self._line[0].order is not None or self._line[0].withdrawn):
+            place = self._line.popleft()
+            if place.order is not None:
+                ready.append(Step(self._session, place.id, place.order))
+        return ready
+
+
+def _expected_length(replica: m.Replica, data: m.Data) -> int:
+    if data.index >= chunk_count(replica.size_bytes):
+        raise RemoteProtocolError(f"chunk {data.index} of a file of {replica.size_bytes} bytes")
+    length = min(CHUNK_BYTES, replica.size_bytes - data.index * CHUNK_BYTES)
+    if data.raw_bytes != length:
+        raise RemoteProtocolError(f"chunk {data.index} has {length} bytes, not {data.raw_bytes}")
+    return length
+
+
+def _unpacked(chunk: Chunk, length: int) -> memoryview:
+    """The chunk's bytes. What does not unpack comes back as it is, and fails its checksum."""
+    return chunk.payload if len(chunk.payload) == length else unpack(chunk.payload, length)
+
+
+def unpack(payload: memoryview, length: int) -> memoryview:
+    """Decompress at most `length` bytes, whatever the payload says of itself; b"" when damaged."""
+    buffer = bytearray(length)
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(payload) as reader:
+            done = 0
+            while done < length and (count := reader.readinto(memoryview(buffer)[done:])):
+                done += count
+    except zstandard.ZstdError:
+        return memoryview(b"")
+    return memoryview(buffer)[:done]

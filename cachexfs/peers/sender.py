@@ -1,0 +1,189 @@
+"""The owner's side of one partner: connect, send the orders in line, connect again for ever.
+
+Whatever ends a connection (a broken cable, a peer without room, a slow disk), the answer is the
+same: wait a little, connect again, ask the peer how far it came, go on from there. So there is one
+way through, and it is walked often.
+"""
+
+from __future__ import annotations
+
+import secrets
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import trio
+
+from cachexfs.peers import messages as m
+from cachexfs.peers.greeting import Identity, connect
+from cachexfs.peers.handshake import SESSION_BYTES, HandshakeFailed
+from cachexfs.peers.line import Line
+from cachexfs.peers.orders import Order, Outcome
+from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
+from cachexfs.peers.transfer import Compression, PeerProblem, Transfer, close_content
+from cachexfs.peers.wire import LocalProtocolError, RemoteProtocolError
+
+RETRY_FIRST_S = 0.05
+RETRY_MAX_S = 2.0
+PING_S = 2.0
+"""Silence after which the peer is asked whether it is there."""
+ANSWER_S = 10.0
+"""Nothing received and nothing sent for so long: the link is down."""
+DOWN_AFTER_S = 3.0
+"""Without a connection for so long a partner is called down; before that, shaky."""
+READERS = 2
+"""Threads that read and compress content which cannot go by sendfile."""
+
+State = Literal["up", "shaky", "down"]
+_ENDED = (
+    *BROKEN, Disconnected, RemoteProtocolError, LocalProtocolError, HandshakeFailed, PeerProblem,
+    trio.TooSlowError,
+)  # fmt: skip
+
+
+class PeerLink:
+    """One partner. `run` is a task of whoever composes; all else is called in the event loop.
+
+    `on_done(order, outcome)` is called once for every order, in the order of `submit`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        node: str,
+        secret: bytes,
+        *,
+        on_done: Callable[[Order, Outcome], None],
+        ssl_context: ssl.SSLContext | None = None,
+        compression: Compression = "off",
+    ) -> None:
+        self.name = name
+        self.address = address
+        self.last_error: str | None = None
+        self.free_bytes = 0
+        self._identity = Identity(node, secret, ssl_context)
+        self._session = secrets.token_bytes(SESSION_BYTES)
+        self._on_done = on_done
+        self._compression = compression
+        self._limiter = trio.CapacityLimiter(READERS)
+        self._line = Line()
+        self._transfer: Transfer | None = None
+        self._lost_at: float | None = None
+        self._retry_s = RETRY_FIRST_S
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes of content that were submitted and have no outcome yet."""
+        return self._line.behind_bytes
+
+    @property
+    def state(self) -> State:
+        """ "up": connected, no problem; "shaky": connected with a problem, or just lost."""
+        if self._transfer is not None:
+            return "shaky" if self.last_error else "up"
+        lost_at = self._lost_at
+        just_lost = lost_at is not None and trio.current_time() - lost_at < DOWN_AFTER_S
+        return "shaky" if just_lost else "down"
+
+    def submit(self, order: Order) -> None:
+        """Append an order; returns at once."""
+        self._line.submit(order)
+        if self._transfer is not None:
+            self._transfer.wake()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                await self._one_connection()
+                await trio.sleep(self._retry_s)
+                self._retry_s = min(2 * self._retry_s, RETRY_MAX_S)
+        finally:
+            self._close_contents()
+
+    async def _one_connection(self) -> None:
+        try:
+            stream, welcome, _ = await connect(
+                self.address, self._identity, self._session, self.name
+            )
+        except _ENDED as error:
+            self.last_error = self._sentence(error)
+            return
+        try:
+            await self._connected(stream, welcome)
+        finally:
+            self._disconnected()
+            await stream.aclose()
+
+    async def _connected(self, stream: FrameStream, welcome: m.Welcome) -> None:
+        self.free_bytes = welcome.free_bytes
+        self._close_contents()
+        self._line.reconnected(welcome)
+        self._report()
+        transfer = Transfer(stream, self._line, self._progress, self._compression, self._limiter)
+        self._transfer = transfer
+        if not self._line.waits_for_answer and not self._line.behind_bytes:
+            self._healthy()
+        async with trio.open_nursery() as nursery:
+            stop = nursery.cancel_scope.cancel
+            nursery.start_soon(self._guarded, transfer.transmit, stop)
+            nursery.start_soon(self._guarded, lambda: self._receive(stream, transfer), stop)
+            nursery.start_soon(self._guarded, lambda: self._keep_alive(stream), stop)
+
+    def _disconnected(self) -> None:
+        if self._transfer is not None:
+            self._transfer = None
+            self._lost_at = trio.current_time()
+
+    async def _guarded(self, task: Callable[[], Awaitable[None]], stop: Callable[[], None]) -> None:
+        """The first task that fails ends the connection, and its reason is kept."""
+        try:
+            await task()
+        except _ENDED as error:
+            self.last_error = self._sentence(error)
+            stop()
+
+    async def _receive(self, stream: FrameStream, transfer: Transfer) -> None:
+        while True:
+            message, payload_bytes = await stream.receive()
+            if payload_bytes:
+                raise RemoteProtocolError("a chunk that nobody asked for")
+            if isinstance(message, m.Pong):
+                self.free_bytes = message.free_bytes
+                if not self._line.waits_for_answer:
+                    self._healthy()
+            else:
+                transfer.handle(message)
+
+    async def _keep_alive(self, stream: FrameStream) -> None:
+        while True:
+            silent_s = trio.current_time() - stream.received_at
+            if trio.current_time() - stream.progress_at > ANSWER_S:
+                raise trio.TooSlowError(f"no answer for {ANSWER_S:.0f} s")
+            if silent_s >= PING_S:
+                await stream.send(m.Ping(0))
+            await trio.sleep(PING_S if silent_s >= PING_S else PING_S - silent_s)
+
+    def _progress(self) -> None:
+        self._healthy()
+        self._report()
+
+    def _healthy(self) -> None:
+        self.last_error = None
+        self._retry_s = RETRY_FIRST_S
+
+    def _report(self) -> None:
+        for order, outcome in self._line.settle():
+            self._on_done(order, outcome)
+
+    def _close_contents(self) -> None:
+        for entry in self._line.open_entries():
+            close_content(entry)
+
+    def _sentence(self, error: BaseException) -> str:
+        what = {
+            Disconnected: "it closed the connection",
+            trio.TooSlowError: "no answer in time",
+        }.get(type(error), str(error) or type(error).__name__)
+        return f"{self.name} ({self.address}): {what}"
