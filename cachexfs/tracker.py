@@ -37,6 +37,9 @@ class Publishing(Protocol):
 
     def add(self, job: str, action: Action) -> Entry: ...
     def retire(self, ino: int) -> None: ...
+    def is_idle(self, job: str, *touching: int | Slot) -> bool: ...
+    async def finished(self, entry: Entry) -> None: ...
+    def flushed_bytes(self, ino: int) -> int: ...
 
 
 class Replicating(Protocol):
@@ -72,6 +75,7 @@ class Tracker:
         self._copies_wanted = copies_wanted
         self._clock = clock
         self._waiters: dict[int, list[_Waiter]] = {}
+        self._held: dict[int, tuple[Effect, ...]] = {}
 
     # --- what programs did ----------------------------------------------------------------------
 
@@ -88,19 +92,25 @@ class Tracker:
         if node.life is None or node.life.state is State.OPEN:
             return
         with self._tree.transaction():
-            self._keep_old_version(node)
             self._handle(node, Written())
             for slot in node.names:
                 self._tree.bind(slot, node)
 
-    def settled(self, node: Node, job: str = "") -> None:
-        """The program closed, fsynced or renamed the file: its way to safety begins."""
+    def settled(self, node: Node, *, start: bool = True) -> None:
+        """The program closed, fsynced or renamed the file: its way to safety begins.
+
+        Without `start` it begins at the next `settled`. A close may be that of a child process
+        that inherited the descriptor; the last one, the release, starts the way.
+        """
         if node.life is None or node.blob is None or not node.names:
             return
-        node.job = job or node.job
-        node.settled_at_ns = time.time_ns()
         with self._tree.transaction():
-            self._handle(node, Settled())
+            if node.life.settled < node.life.version:
+                node.settled_at_ns = time.time_ns()
+                self._held[node.ino] = self._take(node, Settled())
+            if start:
+                for effect in self._held.pop(node.ino, ()):
+                    self._set_off(node, effect)
             self._tree.save(node)
 
     def deleted(self, node: Node) -> None:
@@ -108,13 +118,24 @@ class Tracker:
         if node.life is not None:
             self._handle(node, Deleted())
 
+    def is_idle(self, job: str, *touching: int | Slot) -> bool:
+        """Whether nothing of this job, and nothing that touches these, is still to be done."""
+        return self.publisher.is_idle(job, *touching)
+
     def perform(self, job: str, action: Action) -> Entry:
         """A change of names: to be made on the shared file system and at the peers, in order."""
-        self.replicator.order(action)
+        self.tell_peers(action)
         return self.publisher.add(job, action)
 
-    def _keep_old_version(self, node: Node) -> None:
-        """Nothing to keep here: the bytes are changed in place. `retain` is the other way."""
+    def tell_peers(self, action: Action) -> None:
+        """A change of names that the shared file system has already: the peers follow."""
+        self.replicator.order(action)
+
+    def flushed_bytes(self, node: Node) -> int:
+        """How much of the present content has reached the shared file system."""
+        if node.life and node.blob is not None and node.state is State.DURABLE:
+            return self._tier.path(node.blob).stat().st_size
+        return self.publisher.flushed_bytes(node.ino)
 
     def retain(self, node: Node) -> bool:
         """Keep the present version's bytes for its publishing; the node needs a new blob.
@@ -123,13 +144,17 @@ class Tracker:
         truncates and rewrites it. One version back at most: the backlog stays bounded.
         """
         life = node.life
-        if life is None or node.blob is None or node.retained or node.opens > 0:
+        if life is None or node.blob is None or node.retained or node.opens > 1:
             return False
         if life.state not in (State.CAPTURED, State.REPLICATED):
             return False
         node.retained[life.version] = node.blob
         node.blob = None
         return True
+
+    async def finished(self, entry: Entry) -> None:
+        """Return when a change of names is made on the shared file system."""
+        await self.publisher.finished(entry)
 
     # --- what became of it ----------------------------------------------------------------------
 
@@ -182,13 +207,20 @@ class Tracker:
         return node.ino in self._waiters
 
     def _handle(self, node: Node, event: Event) -> None:
-        assert node.life is not None
-        for effect in node.life.handle(event, self._clock()):
+        for effect in self._take(node, event):
             self._set_off(node, effect)
+
+    def _take(self, node: Node, event: Event) -> tuple[Effect, ...]:
+        """Let the life have the event, and wake whom it concerns; returns what is to be done."""
+        assert node.life is not None
+        effects = node.life.handle(event, self._clock())
+        if Effect.CANCEL in effects:
+            self._held.pop(node.ino, None)
+        gone = node.life.state is State.GONE
         for waiter in self._waiters.get(node.ino, []):
-            gone = node.life.state is State.GONE
             if gone or node.life.reached(waiter.level, waiter.version):
                 waiter.reached.set()
+        return effects
 
     def _set_off(self, node: Node, effect: Effect) -> None:
         assert node.life is not None
@@ -202,7 +234,3 @@ class Tracker:
         else:
             self.publisher.retire(node.ino)
 
-
-def slots_of(node: Node) -> tuple[Slot, ...]:
-    """A node's names in a fixed order."""
-    return tuple(sorted(node.names))

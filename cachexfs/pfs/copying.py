@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
 from cachexfs.pfs import writeback
-from cachexfs.pfs.source import Changes, apply
+from cachexfs.ram.attributes import Changes, apply
 from cachexfs.ram.node import Origin, Signature
 from cachexfs.ram.tier import data_ranges
 
@@ -29,6 +29,7 @@ class Committed(NamedTuple):
 
     origin: Origin
     signature: Signature
+    status: os.stat_result
 
 
 class Stopped(Exception):
@@ -98,7 +99,7 @@ def _unless_unsupported() -> Iterator[None]:
 def committed_as(status: os.stat_result) -> Committed:
     """The identity and signature in a status."""
     origin = Origin(status.st_dev, status.st_ino)
-    return Committed(origin, Signature(status.st_size, status.st_mtime_ns))
+    return Committed(origin, Signature(status.st_size, status.st_mtime_ns), status)
 
 
 def changes_of(status: os.stat_result) -> Changes:

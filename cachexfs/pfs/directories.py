@@ -61,7 +61,7 @@ class Directories:
 
     def _reopen(self, ino: int) -> int:
         node = self._tree.nodes.get(ino)
-        slot = node.slot if node else None
+        slot = node.place if node else None
         if node is None or slot is None or node.origin is None:
             raise FileNotFoundError(errno.ENOENT, "the directory is not on the shared file system")
         above = self.fd(slot.parent)

@@ -36,7 +36,8 @@ from cachexfs.durability.actions import (
 from cachexfs.durability.ledger import Entry, Ledger
 from cachexfs.pfs import copying, renameat2
 from cachexfs.pfs.health import is_trouble
-from cachexfs.pfs.source import HIDDEN, Changes, Source
+from cachexfs.pfs.source import HIDDEN, Source
+from cachexfs.ram.attributes import Changes
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import Node, Origin, Signature
 from cachexfs.ram.tier import Tier
@@ -269,9 +270,9 @@ class Publisher:
             if (blob := node.retained.pop(action.version, None)) is not None:
                 self._tier.delete(blob)
             self._tree.identify(node, made.origin)
-            node.signature = made.signature
+            node.signature, node.place = made.signature, action.slots[0]
             for slot in action.slots:
-                self._tree.saw_name(slot, node.ino)
+                self._tree.saw_name(slot, made.status)
             self._tree.save(node)
             self._observer.committed(node, action.version)
 
@@ -325,6 +326,19 @@ class Publisher:
             self._sync(action.old.parent, action.new.parent)
 
         await self._source.work(call)
+        self._moved(action.old, action.new, exchange=action.exchange)
+
+    def _moved(self, old: Slot, new: Slot, *, exchange: bool) -> None:
+        """Follow what a rename on the shared file system did to the places there."""
+        inos = {binding.ino for s in (old, new) if (binding := self._tree.binding(s))}
+        nodes = [self._tree.nodes[ino] for ino in inos if ino in self._tree.nodes]
+        for node in nodes:
+            if node.place == old:
+                node.place = new
+            elif node.place == new:
+                node.place = old if exchange else None
+            self._tree.save(node)
+        self._tree.saw_name(old, None)
 
     async def _link(self, entry: Entry) -> None:
         action = entry.action
@@ -385,6 +399,8 @@ class Publisher:
 
         made = await self._source.work(call)
         self._tree.identify(node, Origin(made.st_dev, made.st_ino))
+        node.place = action.slot
+        self._tree.saw_name(action.slot, made)
         self._tree.save(node)
 
     async def _symlink(self, entry: Entry) -> None:
@@ -413,13 +429,15 @@ class Publisher:
 
         made = await self._source.work(call)
         self._tree.identify(node, made.origin)
+        node.place = action.slot
+        self._tree.saw_name(action.slot, made.status)
         self._tree.save(node)
 
     async def _attributes(self, entry: Entry) -> None:
         node = self._tree.nodes.get(entry.action.ino)
-        if node is None or node.origin is None or node.slot is None:
+        if node is None or node.origin is None or node.place is None:
             return
-        place = (node.ino, node.slot, node.origin)
+        place = (node.ino, node.place, node.origin)
         changes, xattrs = self._wanted_attributes(node), dict(node.xattrs)
 
         def call() -> Signature | None:

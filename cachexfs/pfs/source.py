@@ -17,15 +17,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import trio
 
 from cachexfs.durability.actions import Slot
 from cachexfs.pfs import renameat2
 from cachexfs.pfs.directories import Directories
-from cachexfs.pfs.health import Health, SourceBlocked
+from cachexfs.pfs.health import Health, SourceBlocked, is_trouble
+from cachexfs.ram.attributes import Changes, apply, read_xattrs
 from cachexfs.ram.node import ROOT, Node, Origin
+from cachexfs.ram.tier import copy_range, data_ranges
 from cachexfs.ram.tree import Tree
 
 T = TypeVar("T")
@@ -36,16 +38,6 @@ HIDDEN = b".cachexfs-"
 _THREADS = 32
 _PROBE_EVERY_S = 0.5
 _NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
-
-
-class Changes(NamedTuple):
-    """Attributes to set; None leaves one as it is. Times in nanoseconds, size in bytes."""
-
-    mode: int | None = None
-    uid: int | None = None
-    gid: int | None = None
-    atime_ns: int | None = None
-    mtime_ns: int | None = None
 
 
 class Source:
@@ -100,6 +92,10 @@ class Source:
             raise
         finally:
             self.health.end(number, error)
+
+    def is_trouble(self, error: OSError) -> bool:
+        """Whether an error is the file system's own trouble, to be waited out."""
+        return is_trouble(error)
 
     # --- reaching an object, in a thread --------------------------------------------------------
 
@@ -177,6 +173,17 @@ class Source:
     async def read(self, fd: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes at `offset` of an open file."""
         return await self.ask(lambda: os.pread(fd, length, offset))
+
+    async def copy_out(self, source: int, target: int) -> None:
+        """Copy the whole content of one open file into another; holes stay holes."""
+
+        def call() -> None:
+            size = os.fstat(source).st_size
+            os.ftruncate(target, size)
+            for begin, end in data_ranges(source, size):
+                copy_range(source, target, begin, end)
+
+        await self.work(call)
 
     async def readlink(self, node: Node) -> bytes:
         """The target of a symbolic link."""
@@ -314,37 +321,11 @@ class Source:
         await self.ask(call)
 
 
-def apply(path: str | int, changes: Changes) -> None:
-    """Set attributes of what a path in /proc or a descriptor leads to. Raises OSError."""
-    if changes.uid is not None or changes.gid is not None:
-        os.chown(path, _or_keep(changes.uid), _or_keep(changes.gid))
-    if changes.mode is not None:  # after chown, which clears set-ID bits
-        os.chmod(path, changes.mode & 0o7777)
-    if changes.atime_ns is not None or changes.mtime_ns is not None:
-        now = os.stat(path)
-        atime = now.st_atime_ns if changes.atime_ns is None else changes.atime_ns
-        mtime = now.st_mtime_ns if changes.mtime_ns is None else changes.mtime_ns
-        os.utime(path, ns=(atime, mtime))
-
-
-def read_xattrs(path: str) -> dict[bytes, bytes]:
-    """All extended attributes of what a path leads to; empty where there are none to be had."""
-    try:
-        names = [os.fsencode(name) for name in os.listxattr(path)]
-        return {name: os.getxattr(path, name) for name in names}
-    except OSError:
-        return {}
-
-
 def _place(node: Node) -> tuple[int, Slot | None, Origin | None]:
     """What a thread needs to find a node's object, copied in the event loop."""
-    if node.slot is None and node.ino != ROOT:
+    if node.place is None and node.ino != ROOT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return node.ino, node.slot, node.origin
-
-
-def _or_keep(number: int | None) -> int:
-    return -1 if number is None else number
+    return node.ino, node.place, node.origin
 
 
 def _own(name: bytes, parent: int, uid: int, gid: int) -> None:

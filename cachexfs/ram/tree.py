@@ -16,6 +16,7 @@ before the method returns.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -47,7 +48,7 @@ class Tree:
         self.nodes: dict[int, Node] = {node.ino: node for node in journal.nodes()}
         self._bindings: dict[int, dict[bytes, Binding]] = {}
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
-        self._seen: dict[int, dict[bytes, int]] = {}
+        self._seen: dict[int, dict[bytes, os.stat_result]] = {}
         for slot, ino, seq in journal.bindings():
             self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
         ours = [ino for ino in self.nodes if ino < _SOURCE_BIT]
@@ -84,10 +85,10 @@ class Tree:
             node = Node(ino=self._reflected_ino(origin), kind=kind, origin=origin)
             self.nodes[node.ino] = node
             self._origins[origin] = node.ino
-        if node.kind == "file":
-            node.names.add(slot)
-        else:
+        if node.kind == "directory":
             node.names = {slot}
+        node.names.add(slot)
+        node.place = slot
         return node
 
     def identify(self, node: Node, origin: Origin | None) -> None:
@@ -167,21 +168,21 @@ class Tree:
 
     # --- what the shared file system was last seen to have --------------------------------------
 
-    def saw(self, parent: int, entries: dict[bytes, int]) -> None:
-        """The whole content of a directory there: name -> inode number here."""
+    def saw(self, parent: int, entries: dict[bytes, os.stat_result]) -> None:
+        """The whole content of a directory there."""
         self._seen[parent] = entries
 
-    def saw_name(self, slot: Slot, ino: int | None) -> None:
-        """One name of a directory, if the directory was ever seen whole."""
+    def saw_name(self, slot: Slot, status: os.stat_result | None) -> None:
+        """One name of a directory there, if the directory was ever seen whole."""
         entries = self._seen.get(slot.parent)
         if entries is None:
             return
-        if ino is None:
+        if status is None:
             entries.pop(slot.name, None)
         else:
-            entries[slot.name] = ino
+            entries[slot.name] = status
 
-    def seen(self, parent: int) -> dict[bytes, int] | None:
+    def seen(self, parent: int) -> dict[bytes, os.stat_result] | None:
         """What a directory had when it was last seen; None if it never was."""
         return self._seen.get(parent)
 

@@ -1,0 +1,1 @@
+"""The mount: what programs ask of it, answered from the tree, the RAM tier and the source."""

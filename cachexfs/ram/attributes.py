@@ -1,0 +1,42 @@
+"""Owner, mode, times and xattrs of what a path or a descriptor leads to."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Changes(NamedTuple):
+    """Attributes to set; None leaves one as it is. Times in nanoseconds."""
+
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    atime_ns: int | None = None
+    mtime_ns: int | None = None
+
+
+def apply(path: str | int, changes: Changes) -> None:
+    """Set attributes. Raises OSError."""
+    if changes.uid is not None or changes.gid is not None:
+        os.chown(path, _or_keep(changes.uid), _or_keep(changes.gid))
+    if changes.mode is not None:  # after chown, which clears set-ID bits
+        os.chmod(path, changes.mode & 0o7777)
+    if changes.atime_ns is not None or changes.mtime_ns is not None:
+        now = os.stat(path)
+        atime = now.st_atime_ns if changes.atime_ns is None else changes.atime_ns
+        mtime = now.st_mtime_ns if changes.mtime_ns is None else changes.mtime_ns
+        os.utime(path, ns=(atime, mtime))
+
+
+def read_xattrs(path: str | int) -> dict[bytes, bytes]:
+    """All extended attributes; empty where there are none to be had."""
+    try:
+        names = [os.fsencode(name) for name in os.listxattr(path)]
+        return {name: os.getxattr(path, name) for name in names}
+    except OSError:
+        return {}
+
+
+def _or_keep(number: int | None) -> int:
+    return -1 if number is None else number
