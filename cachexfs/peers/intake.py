@@ -68,6 +68,7 @@ class Intake:
         self._node = node
         self._line: deque[_Place] = deque()
         self._offers: dict[int, _Place] = {}
+        self._parts: set[Part] = set()
         self._last_id = 0
 
     def take(self, items: Sequence[Item]) -> Taken:
@@ -76,12 +77,11 @@ class Intake:
         return Taken(needs, self._leave())
 
     def close(self) -> None:
-        """The connection is gone: keep what arrived for the next."""
-        for place in self._line:
-            if place.part is not None:
-                self._store.abandon(place.part)
-        self._line.clear()
-        self._offers.clear()
+        """The connection is gone, no group is being applied: keep what arrived for the next."""
+        for part in self._parts:
+            if part.open:
+                self._store.abandon(part)
+        self._parts.clear()
 
     def _one(self, item: Item) -> m.Need | None:
         match item:
@@ -114,7 +114,14 @@ class Intake:
             place.order = refusal
             return None
         self._offers[offer.id] = place
+        self._keep(place.part)
         return m.Need(offer.id, place.part.missing_ranges() if place.part else [])
+
+    def _keep(self, part: Part | None) -> None:
+        # Also a part that has left the line is ours, until it is sealed by `Store.apply`.
+        self._parts = {part for part in self._parts if part.open}
+        if part is not None:
+            self._parts.add(part)
 
     def _known(self, order_id: int) -> _Place | None:
         """The open offer of this id; None where the offer was refused and more was under way."""

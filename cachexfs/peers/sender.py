@@ -182,8 +182,9 @@ class PeerLink:
             close_content(entry)
 
     def _sentence(self, error: BaseException) -> str:
-        what = {
-            Disconnected: "it closed the connection",
-            trio.TooSlowError: "no answer in time",
-        }.get(type(error), str(error) or type(error).__name__)
+        what = str(error) or type(error).__name__
+        if isinstance(error, Disconnected):
+            what = "it closed the connection"
+        elif isinstance(error, trio.TooSlowError):
+            what = "no answer in time"
         return f"{self.name} ({self.address}): {what}"

@@ -237,8 +237,8 @@ class _Conversation:
             await answer(question, self._server.store, self._stream, self._server.in_thread)
 
     async def _watch(self) -> None:
-        while (left_s := self._stream.progress_at + IDLE_S - trio.current_time()) > 0:
-            await trio.sleep(left_s)
+        while trio.current_time() < (until := self._stream.progress_at + IDLE_S):
+            await trio.sleep_until(until)
         raise trio.TooSlowError(f"silent for {IDLE_S:.0f} s")
 
 

@@ -99,6 +99,7 @@ class Transfer:
 
     def _end(self, entry: Entry, outcome: Outcome) -> None:
         close_content(entry)
+        self._needed.pop(entry.id, None)
         self._line.finish(entry, outcome)
         self._settled()
 
