@@ -237,9 +237,11 @@ class _Conversation:
             await answer(question, self._server.store, self._stream, self._server.in_thread)
 
     async def _watch(self) -> None:
-        while trio.current_time() < (until := self._stream.progress_at + IDLE_S):
-            await trio.sleep_until(until)
-        raise trio.TooSlowError(f"silent for {IDLE_S:.0f} s")
+        while True:
+            left_s = self._stream.progress_at + IDLE_S - trio.current_time()
+            if left_s <= 0:
+                raise trio.TooSlowError(f"silent for {IDLE_S:.0f} s")
+            await trio.sleep(left_s)
 
 
 async def _all_waiting(channel: trio.MemoryReceiveChannel[T]) -> list[T]:
