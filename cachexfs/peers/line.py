@@ -55,6 +55,7 @@ class Line:
     _unsent: deque[Entry] = field(default_factory=deque)
     _sent: dict[int, Entry] = field(default_factory=dict)
     _last_id: int = 0
+    _answered_id: int = 0
 
     def submit(self, order: Order) -> None:
         """Append an order."""
@@ -80,6 +81,8 @@ class Line:
     def finish(self, entry: Entry, outcome: Outcome) -> None:
         """An order has its outcome."""
         entry.outcome = outcome
+        if outcome.kind != "dropped":
+            self._answered_id = max(self._answered_id, entry.id)
         self.behind_bytes -= entry.size_bytes
         self._sent.pop(entry.id, None)
 
@@ -90,8 +93,13 @@ class Line:
             settled.append((self._entries.popleft().order, outcome))
         return settled
 
+    def forgotten_by(self, welcome: Welcome) -> bool:
+        """Whether the peer knows less than it has answered: its store was lost or replaced."""
+        return welcome.done_id < self._answered_id
+
     def reconnected(self, welcome: Welcome) -> None:
         """Nothing is under way any more: finish what the peer did, send the rest again."""
+        self._answered_id = min(self._answered_id, welcome.done_id)
         refused = {order_id: (code, detail) for order_id, code, detail in welcome.refused}
         for entry in list(self._sent.values()):
             entry.sent, entry.committed, entry.needs = False, False, 0

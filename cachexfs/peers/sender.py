@@ -45,6 +45,8 @@ class PeerLink:
     """One partner. `run` is a task of whoever composes; all else is called in the event loop.
 
     `on_done(order, outcome)` is called once for every order, in the order of `submit`.
+    `on_forgotten()` is called when the peer comes back without what it had acknowledged (its store
+    was lost): whoever counted on it as a replica must not do so any more.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class PeerLink:
         secret: bytes,
         *,
         on_done: Callable[[Order, Outcome], None],
+        on_forgotten: Callable[[], None] = lambda: None,
         ssl_context: ssl.SSLContext | None = None,
         compression: Compression = "off",
     ) -> None:
@@ -65,6 +68,7 @@ class PeerLink:
         self._identity = Identity(node, secret, ssl_context)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._on_done = on_done
+        self._on_forgotten = on_forgotten
         self._compression = compression
         self._limiter = trio.CapacityLimiter(READERS)
         self._line = Line()
@@ -119,6 +123,8 @@ class PeerLink:
     async def _connected(self, stream: FrameStream, welcome: m.Welcome) -> None:
         self.free_bytes = welcome.free_bytes
         self._close_contents()
+        if self._line.forgotten_by(welcome):
+            self._on_forgotten()
         self._line.reconnected(welcome)
         self._report()
         transfer = Transfer(stream, self._line, self._progress, self._compression, self._limiter)

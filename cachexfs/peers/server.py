@@ -155,7 +155,12 @@ class _Conversation:
     async def _welcome(self) -> None:
         store = self._server.store
         done = await self._server.in_thread(lambda: store.progress(self._session))
-        await self._stream.send(m.Welcome(store.free_bytes, done.done_id, done.refused))
+        free_bytes = await self._free_bytes()
+        await self._stream.send(m.Welcome(free_bytes, done.done_id, done.refused))
+
+    async def _free_bytes(self) -> int:
+        store = self._server.store
+        return await self._server.in_thread(lambda: store.free_bytes)
 
     async def _guarded(self, task: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -177,7 +182,7 @@ class _Conversation:
                 case m.Data():
                     await self._to_carry.send(await self._chunk(message, payload_bytes))
                 case m.Ping():
-                    await self._stream.send(m.Pong(message.id, self._server.store.free_bytes))
+                    await self._stream.send(m.Pong(message.id, await self._free_bytes()))
                 case m.List() | m.Fetch() | m.Volumes():
                     await self._to_reply.send(message)
                 case (

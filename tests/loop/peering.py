@@ -116,6 +116,7 @@ class Wire:
     """A proxy in front of `address`; `bend(chunk, offset)` changes what the owner sends.
 
     `cut_after`: how many bytes pass on each connection, in turn, before it is cut; then all pass.
+    `lose_answer_to`: no answer passes once these bytes were sent; soon the connection is cut.
     """
 
     def __init__(
@@ -124,11 +125,14 @@ class Wire:
         *,
         cut_after: list[int] | None = None,
         bend: Callable[[bytes, int], bytes] | None = None,
+        lose_answer_to: bytes | None = None,
     ) -> None:
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
         self._cut_after = list(cut_after or [])
         self._bend = bend or (lambda data, offset: data)
+        self._lose_answer_to = lose_answer_to
+        self._mute = False
         self.connections = 0
         self.passed_bytes = 0
 
@@ -140,6 +144,7 @@ class Wire:
 
     async def _handle(self, owner: trio.SocketStream) -> None:
         self.connections += 1
+        self._mute = False
         limit = self._cut_after.pop(0) if self._cut_after else None
         try:
             peer = await trio.open_tcp_stream(*self._target)
@@ -163,6 +168,11 @@ class Wire:
                 if limit is not None and offset + len(data) > limit:
                     await sink.send_all(data[: limit - offset])
                     break
+                if self._lose_answer_to is not None and self._lose_answer_to in data:
+                    self._lose_answer_to, self._mute = None, True
+                    await sink.send_all(data)
+                    await trio.sleep(0.3)
+                    break
                 await sink.send_all(self._bend(data, offset))
                 offset += len(data)
                 self.passed_bytes += len(data)
@@ -175,7 +185,8 @@ class Wire:
     ) -> None:
         try:
             while data := await source.receive_some(65536):
-                await sink.send_all(data)
+                if not self._mute:
+                    await sink.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         scope.cancel()

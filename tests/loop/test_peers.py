@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,8 @@ from cachexfs.peers.messages import Ping
 from cachexfs.peers.orders import Put
 from cachexfs.peers.reader import PeerReader, ReplicaUnreadable, open_reader
 from cachexfs.peers.wire import Connection
+
+pytestmark = pytest.mark.trio
 
 BIG = os.urandom(3 * CHUNK_BYTES + 12345)
 
@@ -35,6 +36,16 @@ async def contents(reader: PeerReader) -> dict[bytes, bytes]:
 async def held_at(address: str, **more: object) -> dict[bytes, bytes]:
     async with open_reader(address, "asker", SECRET, name="peer", **more) as reader:  # type: ignore[arg-type]
         return await contents(reader)
+
+
+def damage(store: Path, place: int) -> None:
+    """Flip a bit of the only file that a store has."""
+    (file,) = (store / "data").iterdir()
+    with file.open("r+b") as data:
+        data.seek(place)
+        byte = data.read(1)[0]
+        data.seek(place)
+        data.write(bytes([byte ^ 0x10]))
 
 
 @pytest.mark.parametrize("compression", ["off", "auto", 3])
@@ -94,28 +105,38 @@ async def test_a_broken_transfer_goes_on_where_it_stopped(
         nursery.cancel_scope.cancel()
 
 
-async def test_an_exchange_cut_before_its_answer_is_done_once(
+async def test_an_exchange_whose_answer_is_lost_is_done_once(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
     with store_at(tmp_path / "store") as store:
         address = await serve(nursery, store)
-        owner = Owner(address)
-        with trio.CancelScope() as scope:
-            nursery.start_soon(partial(_within, scope, owner))
-            await owner.finish(put(b"a", b"a"), put(b"b", b"b"))
-            owner.link.submit(orders.Rename(VOLUME, b"a", b"b", exchange=True))
-            while store.listing(VOLUME, b"a", b"")[0].path != b"a":
-                await trio.sleep(0.01)
-        scope.cancel()
+        wire = Wire(address, lose_answer_to=b"Rename")
+        owner = Owner(await wire.start(nursery))
         nursery.start_soon(owner.link.run)
-        await owner.until(3)
+        await owner.finish(put(b"a", b"a"), put(b"b", b"b"))
+        exchange = orders.Rename(VOLUME, b"a", b"b", exchange=True)
+        assert await owner.finish(exchange) == ["acked"] * 3
         assert await held_at(address) == {b"a": b"b", b"b": b"a"}
+        assert wire.connections == 2
         nursery.cancel_scope.cancel()
 
 
-async def _within(scope: trio.CancelScope, owner: Owner) -> None:
-    with trio.move_on_after(0.3):
-        await owner.link.run()
+async def test_a_peer_that_lost_its_store_is_noticed(nursery: trio.Nursery, tmp_path: Path) -> None:
+    forgotten = trio.Event()
+    async with trio.open_nursery() as first:
+        with store_at(tmp_path / "store") as store:
+            address = await serve(first, store)
+            owner = Owner(address, on_forgotten=forgotten.set)
+            nursery.start_soon(owner.link.run)
+            await owner.finish(put(b"a", b"a"))
+            first.cancel_scope.cancel()
+            await trio.sleep(0.1)
+    with store_at(tmp_path / "another") as store:
+        await serve(nursery, store, port=int(address.rpartition(":")[2]))
+        with trio.fail_after(5):
+            await forgotten.wait()
+        assert await owner.finish(put(b"b", b"b")) == ["acked", "acked"]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_flipped_byte_is_found_and_sent_again(
@@ -172,7 +193,7 @@ async def test_only_chunks_that_differ_from_the_version_held_are_sent(
         await owner.finish(put(b"big", newer, version=2))
         assert wire.passed_bytes - before < CHUNK_BYTES + 5_000
         assert await held_at(address) == {b"big": newer}
-        assert len(list((tmp_path / "store" / "data").iterdir())) == 1
+        assert len(os.listdir(tmp_path / "store" / "data")) == 1
         nursery.cancel_scope.cancel()
 
 
@@ -268,7 +289,7 @@ async def test_a_path_that_leaves_the_store_is_refused(
         assert owner.outcomes == kinds
         assert owner.done[0][1].code == "BadPath"
         assert await held_at(address) == {b"ok": b"ok"}
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
+        assert os.listdir(tmp_path) == ["store"]
         nursery.cancel_scope.cancel()
 
 
@@ -300,10 +321,7 @@ async def test_a_damaged_chunk_is_never_served(nursery: trio.Nursery, tmp_path: 
         owner = Owner(address)
         nursery.start_soon(owner.link.run)
         await owner.finish(put(b"big", BIG))
-        file = next((tmp_path / "store" / "data").iterdir())
-        with file.open("r+b") as data:
-            data.seek(CHUNK_BYTES + 5)
-            data.write(bytes([BIG[CHUNK_BYTES + 5] ^ 0x10]))
+        damage(tmp_path / "store", CHUNK_BYTES + 5)
         got = []
         async with open_reader(address, "asker", SECRET) as reader:
             held = (await reader.list(VOLUME))[0]
@@ -319,7 +337,10 @@ async def test_mutual_tls_carries_files_and_turns_away_who_has_no_certificate(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
     authority = trustme.CA()
-    server, client = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    server, client = (
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),
+        ssl.create_default_context(),
+    )
     cert = authority.issue_cert("127.0.0.1")
     for context in (server, client):
         cert.configure_cert(context)

@@ -1,0 +1,389 @@
+"""What goes to the peers, and in which order: one line for the whole mount.
+
+Files and changes of names enter the line when they happen. A file's checksums are computed when it
+comes to the front, so the line moves in order; then it is given to the links of the chosen
+partners. So what a partner has acknowledged is a prefix of what happened here.
+
+Changes of names are journaled for each partner until it acknowledged them: a deleted file must not
+come back because a partner was away. Files need no such note: those without enough copies are
+found in the tree.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import msgspec
+import trio
+
+from cachexfs.config import Member
+from cachexfs.durability.actions import Action, Attributes, Link, Mkdir, Rename, Rmdir, Symlink
+from cachexfs.durability.actions import Unlink
+from cachexfs.durability.states import State
+from cachexfs.peers import messages as m
+from cachexfs.peers import orders
+from cachexfs.peers.sender import PeerLink
+from cachexfs.peers.transfer import Compression
+from cachexfs.ram import checksums
+from cachexfs.ram.journal import Journal
+from cachexfs.ram.node import Node
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+from cachexfs.status.report import PeerReport, Problem
+
+log = logging.getLogger(__name__)
+
+_REVIEW_EVERY_S = 1.0
+
+
+class Observer(Protocol):
+    """Who wants to know. Called in the event loop; must not await."""
+
+    def acknowledged(self, node: Node, version: int, peer: str) -> None:
+        """A peer holds this version on its disk."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _FilePut(orders.Put):
+    """A put that remembers which file it is about."""
+
+    ino: int
+    version: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Noted:
+    """A change of names and its number in each partner's outbox."""
+
+    order: orders.Order
+    numbers: dict[str, int]
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A file at its place in the line."""
+
+    ino: int
+    version: int
+    path: bytes
+    partners: tuple[str, ...]
+
+
+def ranked(partners: Sequence[Member], rack: str) -> list[Member]:
+    """Partners in the order of preference: other racks first, then as configured.
+
+    A rack is a failure domain: a copy in the same one dies with it. Without a rack name there is
+    nothing to tell apart.
+    """
+    return sorted(partners, key=lambda member: bool(rack) and member.rack == rack)
+
+
+class Replicator:
+    """Brings captured files to `copies` partners. `run` must be running for anything to happen."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        journal: Journal,
+        observer: Observer,
+        *,
+        node: str,
+        rack: str,
+        volume: str,
+        partners: Sequence[Member],
+        copies: int,
+        secret: bytes,
+        ssl_context: ssl.SSLContext | None = None,
+        compression: Compression = "off",
+    ) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._journal = journal
+        self._observer = observer
+        self._node = node
+        self._volume = volume
+        self._copies = copies
+        self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted](math.inf)
+        self._threads = trio.CapacityLimiter(1)
+        self._unsettled: dict[orders.Order, int] = {}
+        self._links = {
+            member.name: PeerLink(
+                member.name,
+                member.address,
+                node,
+                secret,
+                on_done=partial(self._done, member.name),
+                ssl_context=ssl_context,
+                compression=compression,
+            )
+            for member in ranked(partners, rack)
+        }
+        self._chosen = tuple(self._links)[:copies]
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve the line until cancelled."""
+        self._resubmit_noted()
+        async with trio.open_nursery() as nursery:
+            for link in self._links.values():
+                nursery.start_soon(link.run)
+            nursery.start_soon(self._review)
+            task_status.started()
+            async for item in self._line:
+                await self._serve(item)
+
+    # --- what others ask of it ------------------------------------------------------------------
+
+    def replicate(self, node: Node) -> None:
+        """Put the present version of a file at the end of the line."""
+        self._enqueue(node, self._chosen)
+
+    def order(self, action: Action) -> None:
+        """Put a change of names at the end of the line, for every partner."""
+        for order in self._orders(action):
+            self._to_line.send_nowait(self._noted(order))
+
+    def mark_durable(self, node: Node) -> None:
+        """The shared file system has the present version: replicas of it may go when room is short."""
+        if node.life is not None and node.life.holders():
+            path = self._tree.path_of(node)
+            order = orders.Durable(self._volume, path, self._wire_version(node))
+            self._to_line.send_nowait(_Noted(order, {}))
+
+    def reports(self) -> list[PeerReport]:
+        """The partners, in the order of preference."""
+        return [
+            PeerReport(link.name, link.address, link.state, link.behind_bytes)
+            for link in self._links.values()
+        ]
+
+    def problems(self) -> list[Problem]:
+        """What a person should know."""
+        return [
+            Problem(
+                "PeerUnreachable" if link.state == "down" else "PeerTrouble",
+                f"{link.name} at {link.address}: {link.last_error or 'no connection'}",
+                f"look after cachexfs-peer on {link.name}",
+            )
+            for link in self._links.values()
+            if link.state != "up"
+        ]
+
+    # --- the line -------------------------------------------------------------------------------
+
+    def _enqueue(self, node: Node, partners: tuple[str, ...]) -> None:
+        if node.life is not None and node.names and partners:
+            path = self._tree.path_of(node)
+            self._to_line.send_nowait(_Waiting(node.ino, node.life.version, path, partners))
+
+    async def _serve(self, item: _Waiting | _Noted) -> None:
+        if isinstance(item, _Noted):
+            for name, link in self._links.items():
+                order = msgspec.structs.replace(item.order) if False else _copied(item.order)
+                if name in item.numbers:
+                    self._unsettled[order] = item.numbers[name]
+                link.submit(order)
+            return
+        node = self._tree.nodes.get(item.ino)
+        if node is None or not self._is_present(node, item.version):
+            return
+        if not node.has_known_crcs and not await self._compute(node, item.version):
+            return
+        for partner in item.partners:
+            self._links[partner].submit(self._put(node, item))
+
+    def _is_present(self, node: Node, version: int) -> bool:
+        life = node.life
+        return (
+            life is not None
+            and life.version == version == life.settled
+            and node.blob is not None
+            and bool(node.names)
+        )
+
+    async def _compute(self, node: Node, version: int) -> bool:
+        assert node.blob is not None
+        path = self._tier.path(node.blob)
+        try:
+            _, crcs = await trio.to_thread.run_sync(checksums.of_file, path, limiter=self._threads)
+        except OSError as error:
+            log.warning("%s cannot be read for its checksums: %s", path, error)
+            return False
+        if not self._is_present(node, version):
+            return False
+        node.crcs, node.crcs_version = crcs, version
+        self._tree.save(node)
+        return True
+
+    def _put(self, node: Node, item: _Waiting) -> _FilePut:
+        assert node.blob is not None
+        status = self._tier.path(node.blob).stat()
+        replica = m.Replica(
+            volume=self._volume,
+            path=item.path,
+            kind="file",
+            owner=self._node,
+            version=self._wire_version(node),
+            closed_at_ns=node.settled_at_ns,
+            size_bytes=status.st_size,
+            crcs=node.crcs,
+            mode=status.st_mode & 0o7777,
+            uid=status.st_uid,
+            gid=status.st_gid,
+            atime_ns=status.st_atime_ns,
+            mtime_ns=status.st_mtime_ns,
+            xattrs=_text_keys(node.xattrs),
+            job=node.job,
+        )
+        opener = partial(self._open_content, item.ino, item.version)
+        return _FilePut(replica, opener, ino=item.ino, version=item.version)
+
+    def _open_content(self, ino: int, version: int) -> int | None:
+        node = self._tree.nodes.get(ino)
+        if node is None or not self._is_present(node, version):
+            return None
+        assert node.blob is not None
+        return self._tier.open(node.blob, os.O_RDONLY)
+
+    def _wire_version(self, node: Node) -> int:
+        """Versions on the wire grow for a path whichever inode has it: the time of settling."""
+        return node.settled_at_ns
+
+    def _done(self, peer: str, order: orders.Order, outcome: orders.Outcome) -> None:
+        if (number := self._unsettled.pop(order, None)) is not None:
+            self._journal.delivered(number)
+        if outcome.kind == "refused":
+            log.warning("%s refuses: %s: %s", peer, outcome.code, outcome.detail)
+        if isinstance(order, _FilePut) and outcome.kind == "acked":
+            if (node := self._tree.nodes.get(order.ino)) is not None:
+                self._observer.acknowledged(node, order.version, peer)
+
+    # --- changes of names -----------------------------------------------------------------------
+
+    def _noted(self, order: orders.Order) -> _Noted:
+        if isinstance(order, orders.Put | orders.Attrs | orders.Durable):
+            return _Noted(order, {})
+        message = msgspec.msgpack.encode(order.numbered(0))
+        return _Noted(order, {name: self._journal.post(name, message) for name in self._links})
+
+    def _resubmit_noted(self) -> None:
+        for name, link in self._links.items():
+            for number, message in self._journal.outbox(name):
+                order = _from_message(_messages.decode(message))
+                self._unsettled[order] = number
+                link.submit(order)
+
+    def _orders(self, action: Action) -> list[orders.Order]:
+        path, volume = self._tree.path, self._volume
+        match action:
+            case Rename(_, old, new, exchange):
+                return [orders.Rename(volume, path(old), path(new), exchange)]
+            case Unlink(_, slot) | Rmdir(_, slot):
+                return [orders.Unlink(volume, path(slot), time.time_ns())]
+            case Link(_, old, new):
+                return [orders.Link(volume, path(old), path(new))]
+            case Mkdir(ino, slot) | Symlink(ino, slot):
+                return [orders.Put(self._bare_replica(self._tree.nodes[ino], path(slot)))]
+            case Attributes(ino):
+                node = self._tree.nodes[ino]
+                return [self._attributes(node)] if node.blob is not None else []
+        return []
+
+    def _bare_replica(self, node: Node, path: bytes) -> m.Replica:
+        now = time.time_ns()
+        return m.Replica(
+            volume=self._volume,
+            path=path,
+            kind="symlink" if node.kind == "symlink" else "directory",
+            owner=self._node,
+            version=now,
+            closed_at_ns=now,
+            mode=node.mode & 0o7777,
+            uid=node.uid,
+            gid=node.gid,
+            atime_ns=node.atime_ns or now,
+            mtime_ns=node.mtime_ns or now,
+            target=node.target,
+            job=node.job,
+        )
+
+    def _attributes(self, node: Node) -> orders.Attrs:
+        assert node.blob is not None
+        status = self._tier.path(node.blob).stat()
+        return orders.Attrs(
+            self._volume,
+            self._tree.path_of(node),
+            status.st_mode & 0o7777,
+            status.st_uid,
+            status.st_gid,
+            status.st_atime_ns,
+            status.st_mtime_ns,
+            _text_keys(node.xattrs),
+        )
+
+    # --- partners -------------------------------------------------------------------------------
+
+    async def _review(self) -> None:
+        """A partner that is down is replaced, and what it should have got goes to another."""
+        while True:
+            await trio.sleep(_REVIEW_EVERY_S)
+            chosen = choose(list(self._links.values()), self._copies)
+            added = tuple(name for name in chosen if name not in self._chosen)
+            self._chosen = chosen
+            if added:
+                self._catch_up(added)
+
+    def _catch_up(self, partners: tuple[str, ...]) -> None:
+        for node in self._tree.captured():
+            if State.CAPTURED <= node.state < State.DURABLE and node.blob is not None:
+                self._enqueue(node, partners)
+
+
+def choose(links: Sequence[PeerLink], copies: int) -> tuple[str, ...]:
+    """The partners to use: the first that are not down; those that are down last."""
+    by_health = sorted(links, key=lambda link: link.state == "down")
+    return tuple(link.name for link in by_health[:copies])
+
+
+class NoPartners:
+    """The replicator of a node that has none."""
+
+    def replicate(self, node: Node) -> None:
+        """Nothing."""
+
+    def order(self, action: Action) -> None:
+        """Nothing."""
+
+    def mark_durable(self, node: Node) -> None:
+        """Nothing."""
+
+    def reports(self) -> list[PeerReport]:
+        """None."""
+        return []
+
+    def problems(self) -> list[Problem]:
+        """None."""
+        return []
+
+
+_messages: msgspec.msgpack.Decoder[m.Rename | m.Unlink | m.Link] = msgspec.msgpack.Decoder(
+    m.Rename | m.Unlink | m.Link
+)
+
+
+def _from_message(message: m.Rename | m.Unlink | m.Link) -> orders.Order:
+    match message:
+        case m.Rename(_, volume, old, new, exchange):
+            return orders.Rename(volume, old, new, exchange)
+        case m.Unlink(_, volume, path, at_ns):
+            return orders.Unlink(volume, path, at_ns)
+        case m.Link(_, volume, old, new):
+            return orders.Link(volume, old, new)
