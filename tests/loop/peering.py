@@ -117,6 +117,7 @@ class Wire:
 
     `cut_after`: how many bytes pass on each connection, in turn, before it is cut; then all pass.
     `lose_answer_to`: no answer passes once these bytes were sent; soon the connection is cut.
+    `freeze_after`: the first connection stays, and moves nothing more after so many bytes.
     """
 
     def __init__(
@@ -126,12 +127,14 @@ class Wire:
         cut_after: list[int] | None = None,
         bend: Callable[[bytes, int], bytes] | None = None,
         lose_answer_to: bytes | None = None,
+        freeze_after: int | None = None,
     ) -> None:
         host, _, port = address.rpartition(":")
         self._target = (host, int(port))
         self._cut_after = list(cut_after or [])
         self._bend = bend or (lambda data, offset: data)
         self._lose_answer_to = lose_answer_to
+        self._freeze_after = freeze_after
         self._mute = False
         self.connections = 0
         self.passed_bytes = 0
@@ -168,6 +171,9 @@ class Wire:
                 if limit is not None and offset + len(data) > limit:
                     await sink.send_all(data[: limit - offset])
                     break
+                if self._freeze_after is not None and offset > self._freeze_after:
+                    self._freeze_after, self._mute = None, True
+                    await trio.sleep_forever()
                 if self._lose_answer_to is not None and self._lose_answer_to in data:
                     self._lose_answer_to, self._mute = None, True
                     await sink.send_all(data)

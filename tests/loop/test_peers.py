@@ -121,6 +121,22 @@ async def test_an_exchange_whose_answer_is_lost_is_done_once(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_peer_that_freezes_is_left_and_asked_again(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cachexfs.peers.sender.ANSWER_S", 0.6)
+    monkeypatch.setattr("cachexfs.peers.sender.PING_S", 0.1)
+    with store_at(tmp_path / "store") as store:
+        address = await serve(nursery, store)
+        wire = Wire(address, freeze_after=CHUNK_BYTES)
+        owner = Owner(await wire.start(nursery))
+        nursery.start_soon(owner.link.run)
+        assert await owner.finish(put(b"big", BIG * 4)) == ["acked"]
+        await trio.sleep(1.0)
+        assert (wire.connections, owner.link.state) == (2, "up")
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_peer_that_lost_its_store_is_noticed(nursery: trio.Nursery, tmp_path: Path) -> None:
     forgotten = trio.Event()
     async with trio.open_nursery() as first:
