@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
+import zstandard
 from peering import SECRET, VOLUME, Owner, Wire, put, replica, serve, store_at
 
 from cachexfs.durability.checksum import CHUNK_BYTES
+from cachexfs.peers import messages as m
 from cachexfs.peers import orders
+from cachexfs.peers.greeting import Identity, connect
 from cachexfs.peers.messages import Ping
 from cachexfs.peers.orders import Put
 from cachexfs.peers.reader import PeerReader, ReplicaUnreadable, open_reader
+from cachexfs.peers.stream import BROKEN, Disconnected
 from cachexfs.peers.wire import Connection
 
 pytestmark = pytest.mark.trio
@@ -283,6 +287,66 @@ async def test_a_stranger_is_turned_away_with_a_sentence(
         with trio.fail_after(5):
             await _raw(address, data)
         assert sentence in caplog.text
+        nursery.cancel_scope.cancel()
+
+
+SMALL = replica(b"a", b"abc")
+
+
+@pytest.mark.parametrize(
+    ("frames", "sentence"),
+    [
+        ([(m.Data(9, 0, 3), b"abc")], "9 was not offered"),
+        ([(m.Commit(9), b"")], "9 was not offered"),
+        ([(m.Offer(1, SMALL), b""), (m.Data(1, 7, 3), b"abc")], "chunk 7 of a file of 3 bytes"),
+        ([(m.Offer(1, SMALL), b""), (m.Data(1, 0, 9), b"abc")], "chunk 0 has 3 bytes, not 9"),
+        ([(m.Offer(2, SMALL), b""), (m.Offer(2, SMALL), b"")], "order 2 comes after order 2"),
+        ([(m.Ack(1), b"")], "Ack makes no sense here"),
+        (
+            [(m.Offer(n, replica(b"%d" % n, b"abc")), b"") for n in range(1, 400)],
+            "more than 256 files at a time",
+        ),
+    ],
+)
+async def test_a_member_that_breaks_the_protocol_loses_its_connection_only(
+    nursery: trio.Nursery,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    frames: list[tuple[m.Message, bytes]],
+    sentence: str,
+) -> None:
+    with store_at(tmp_path / "store") as store:
+        address = await serve(nursery, store)
+        stream, _, _ = await connect(address, Identity("odd", SECRET), b"s" * 16, "peer")
+        with trio.fail_after(5), pytest.raises((Disconnected, *BROKEN)):
+            for message, payload in frames:
+                await stream.send(message, payload)
+            while True:
+                await stream.receive()
+        await stream.aclose()
+        assert sentence in caplog.text
+        owner = Owner(address)
+        nursery.start_soon(owner.link.run)
+        assert await owner.finish(put(b"a", b"abc")) == ["acked"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_unpacks_to_more_than_a_chunk_is_cut_and_asked_again(
+    nursery: trio.Nursery, tmp_path: Path
+) -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    held = replica(b"a", bytes(CHUNK_BYTES + 1))
+    with store_at(tmp_path / "store") as store:
+        address = await serve(nursery, store)
+        stream, _, _ = await connect(address, Identity("odd", SECRET), b"s" * 16, "peer")
+        await stream.send(m.Offer(1, held))
+        await stream.send(m.Data(1, 0, CHUNK_BYTES), bomb)
+        await stream.send(m.Data(1, 1, 1), b"x")
+        await stream.send(m.Commit(1))
+        with trio.fail_after(5):
+            assert (await stream.receive()).message == m.Need(1, [(0, 2)])
+            assert (await stream.receive()).message == m.Need(1, [(1, 2)])
+        await stream.aclose()
         nursery.cancel_scope.cancel()
 
 
