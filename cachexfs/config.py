@@ -128,7 +128,7 @@ class Config(_Section, frozen=True):
     @property
     def ram_limit_bytes(self) -> int:
         """The budget of the RAM tier in bytes."""
-        return self.ram.limit or memory_bytes() // 2
+        return int(self.ram.limit or memory_bytes() // 2)
 
 
 def memory_bytes() -> int:

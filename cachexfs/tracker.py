@@ -31,6 +31,8 @@ from cachexfs.ram.node import Node
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
+_INSIST_EVERY_S = 0.2
+
 
 class Publishing(Protocol):
     """Brings files to the shared file system."""
@@ -38,6 +40,7 @@ class Publishing(Protocol):
     def add(self, job: str, action: Action) -> Entry: ...
     def retire(self, ino: int) -> None: ...
     def is_idle(self, job: str, *touching: int | Slot) -> bool: ...
+    def is_publishing(self, ino: int, version: int) -> bool: ...
     async def finished(self, entry: Entry) -> None: ...
     def flushed_bytes(self, ino: int) -> int: ...
 
@@ -50,6 +53,12 @@ class Replicating(Protocol):
     def mark_durable(self, node: Node) -> None: ...
 
 
+class Relaxing(Protocol):
+    """Gives room back when it can."""
+
+    def relax(self) -> None: ...
+
+
 @dataclass
 class _Waiter:
     level: State
@@ -58,10 +67,11 @@ class _Waiter:
 
 
 class Tracker:
-    """The life of every captured file. `publisher` and `replicator` are set by the daemon."""
+    """The life of every captured file. `publisher`, `replicator`, `room`: set by the daemon."""
 
     publisher: Publishing
     replicator: Replicating
+    room: Relaxing
 
     def __init__(
         self,
@@ -112,6 +122,19 @@ class Tracker:
                 for effect in self._held.pop(node.ino, ()):
                     self._set_off(node, effect)
             self._tree.save(node)
+
+    def resume(self, node: Node) -> None:
+        """After a restart: take the file's way up where the journal left it."""
+        if node.life is None or node.blob is None:
+            return
+        if node.state is State.OPEN:
+            self.settled(node)
+            return
+        if len(node.life.holders()) < self._copies_wanted:
+            self.replicator.replicate(node)
+        if not self.publisher.is_publishing(node.ino, node.life.version):
+            with self._tree.transaction():
+                self._set_off(node, Effect.FLUSH)
 
     def deleted(self, node: Node) -> None:
         """The last name is gone; the bytes stay until the last close."""
@@ -164,6 +187,7 @@ class Tracker:
             self._handle(node, Committed(version))
             self._tree.save(node)
             self.replicator.mark_durable(node)
+            self.room.relax()
 
     def acknowledged(self, node: Node, version: int, peer: str) -> None:
         """A peer holds this version on its disk."""
@@ -202,9 +226,18 @@ class Tracker:
             if not waiting:
                 self._waiters.pop(node.ino, None)
 
-    def has_waiters(self, node: Node) -> bool:
-        """Whether somebody waits for this file to become safer."""
-        return node.ino in self._waiters
+    async def insist(self) -> None:
+        """Who waits for an fsync must not wait for a writer who goes on writing.
+
+        The first write after the fsync cancelled the way of what was there; settling again takes
+        it up, with what was written since, which an fsync may include.
+        """
+        while True:
+            await trio.sleep(_INSIST_EVERY_S)
+            for ino in list(self._waiters):
+                node = self._tree.nodes.get(ino)
+                if node is not None and node.state is State.OPEN:
+                    self.settled(node)
 
     def _handle(self, node: Node, event: Event) -> None:
         for effect in self._take(node, event):
@@ -233,4 +266,3 @@ class Tracker:
                 self._tree.bind(slot, node, entry.seq)
         else:
             self.publisher.retire(node.ino)
-

@@ -105,6 +105,4 @@ class Attributes(_Action, frozen=True):
     """Bring mode, owner, times and xattrs of a published file or directory up to date."""
 
 
-
-
 Action = Publish | Rename | Link | Unlink | Rmdir | Mkdir | Symlink | Attributes

@@ -8,7 +8,6 @@ reader would get now.
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -79,7 +78,7 @@ class Life:
     committed: int = 0
     in_ram: bool = True
     replicas: dict[str, int] = field(default_factory=dict)
-    chapters: deque[Chapter] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+    chapters: list[Chapter] = field(default_factory=list)
 
     @classmethod
     def of_source(cls, copies_wanted: int = 1) -> Life:
@@ -101,6 +100,7 @@ class Life:
             return ()
         self.state = move.to
         self.chapters.append(Chapter(now_s, _words(event), self.state))
+        del self.chapters[:-STORY_LENGTH]
         return move.effects
 
     def reached(self, level: State, version: int) -> bool:

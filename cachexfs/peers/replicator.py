@@ -16,7 +16,7 @@ import math
 import os
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -25,8 +25,16 @@ import msgspec
 import trio
 
 from cachexfs.config import Member
-from cachexfs.durability.actions import Action, Attributes, Link, Mkdir, Rename, Rmdir, Symlink
-from cachexfs.durability.actions import Unlink
+from cachexfs.durability.actions import (
+    Action,
+    Attributes,
+    Link,
+    Mkdir,
+    Rename,
+    Rmdir,
+    Symlink,
+    Unlink,
+)
 from cachexfs.durability.states import State
 from cachexfs.peers import messages as m
 from cachexfs.peers import orders
@@ -49,6 +57,9 @@ class Observer(Protocol):
 
     def acknowledged(self, node: Node, version: int, peer: str) -> None:
         """A peer holds this version on its disk."""
+
+    def replica_lost(self, node: Node, peer: str) -> None:
+        """A peer holds nothing of this file any more."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +125,7 @@ class Replicator:
         self._copies = copies
         self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted](math.inf)
         self._threads = trio.CapacityLimiter(1)
-        self._unsettled: dict[orders.Order, int] = {}
+        self._unacknowledged: dict[tuple[str, orders.Order], int] = {}
         self._links = {
             member.name: PeerLink(
                 member.name,
@@ -122,6 +133,7 @@ class Replicator:
                 node,
                 secret,
                 on_done=partial(self._done, member.name),
+                on_forgotten=partial(self._forgotten, member.name),
                 ssl_context=ssl_context,
                 compression=compression,
             )
@@ -187,10 +199,7 @@ class Replicator:
     async def _serve(self, item: _Waiting | _Noted) -> None:
         if isinstance(item, _Noted):
             for name, link in self._links.items():
-                order = msgspec.structs.replace(item.order) if False else _copied(item.order)
-                if name in item.numbers:
-                    self._unsettled[order] = item.numbers[name]
-                link.submit(order)
+                self._submit_noted(link, item.order, item.numbers.get(name))
             return
         node = self._tree.nodes.get(item.ino)
         if node is None or not self._is_present(node, item.version):
@@ -240,7 +249,7 @@ class Replicator:
             gid=status.st_gid,
             atime_ns=status.st_atime_ns,
             mtime_ns=status.st_mtime_ns,
-            xattrs=_text_keys(node.xattrs),
+            xattrs=dict(node.xattrs),
             job=node.job,
         )
         opener = partial(self._open_content, item.ino, item.version)
@@ -258,13 +267,20 @@ class Replicator:
         return node.settled_at_ns
 
     def _done(self, peer: str, order: orders.Order, outcome: orders.Outcome) -> None:
-        if (number := self._unsettled.pop(order, None)) is not None:
+        if (number := self._unacknowledged.pop((peer, order), None)) is not None:
             self._journal.delivered(number)
-        if outcome.kind == "refused":
+        if outcome.kind == "refused" and not isinstance(order, orders.Durable):
             log.warning("%s refuses: %s: %s", peer, outcome.code, outcome.detail)
         if isinstance(order, _FilePut) and outcome.kind == "acked":
             if (node := self._tree.nodes.get(order.ino)) is not None:
                 self._observer.acknowledged(node, order.version, peer)
+
+    def _forgotten(self, peer: str) -> None:
+        """A peer came back without its store: what it held is not replicated there any more."""
+        log.warning("%s came back without its replicas", peer)
+        for node in list(self._tree.captured()):
+            if node.life is not None and peer in node.life.replicas:
+                self._observer.replica_lost(node, peer)
 
     # --- changes of names -----------------------------------------------------------------------
 
@@ -277,9 +293,12 @@ class Replicator:
     def _resubmit_noted(self) -> None:
         for name, link in self._links.items():
             for number, message in self._journal.outbox(name):
-                order = _from_message(_messages.decode(message))
-                self._unsettled[order] = number
-                link.submit(order)
+                self._submit_noted(link, _from_message(_messages.decode(message)), number)
+
+    def _submit_noted(self, link: PeerLink, order: orders.Order, number: int | None) -> None:
+        if number is not None:
+            self._unacknowledged[link.name, order] = number
+        link.submit(order)
 
     def _orders(self, action: Action) -> list[orders.Order]:
         path, volume = self._tree.path, self._volume
@@ -326,7 +345,7 @@ class Replicator:
             status.st_gid,
             status.st_atime_ns,
             status.st_mtime_ns,
-            _text_keys(node.xattrs),
+            dict(node.xattrs),
         )
 
     # --- partners -------------------------------------------------------------------------------

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
 from cachexfs.pfs import writeback
-from cachexfs.ram.attributes import Changes, apply
+from cachexfs.ram.attributes import Changes, apply, like
 from cachexfs.ram.node import Origin, Signature
 from cachexfs.ram.tier import data_ranges
-
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ def commit(
     """Give the flushed file its attributes, put it in place and make the place durable."""
     fd = os.open(temp, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
-        dress(fd, changes_of(blob.stat()), xattrs)
+        dress(fd, like(blob.stat()), xattrs)
         os.fsync(fd)
         status = os.fstat(fd)
     finally:
@@ -100,12 +99,6 @@ def committed_as(status: os.stat_result) -> Committed:
     """The identity and signature in a status."""
     origin = Origin(status.st_dev, status.st_ino)
     return Committed(origin, Signature(status.st_size, status.st_mtime_ns), status)
-
-
-def changes_of(status: os.stat_result) -> Changes:
-    """The attributes of a blob as changes for its copy. Only root can give files away."""
-    owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else (None, None)
-    return Changes(status.st_mode, *owner, status.st_atime_ns, status.st_mtime_ns)
 
 
 def sync_directory(parent: int) -> None:

@@ -36,10 +36,10 @@ from cachexfs.durability.actions import (
 from cachexfs.durability.ledger import Entry, Ledger
 from cachexfs.pfs import copying, renameat2
 from cachexfs.pfs.health import is_trouble
-from cachexfs.pfs.source import HIDDEN, Source
-from cachexfs.ram.attributes import Changes
+from cachexfs.pfs.source import Source
+from cachexfs.ram.attributes import Changes, like
 from cachexfs.ram.journal import Journal
-from cachexfs.ram.node import Node, Origin, Signature
+from cachexfs.ram.node import HIDDEN, Node, Origin, Signature
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -126,6 +126,14 @@ class Publisher:
         """Whether nothing of this job, and nothing that touches these, is waiting."""
         return self._ledger.is_idle(job, *touching)
 
+    def is_publishing(self, ino: int, version: int) -> bool:
+        """Whether an entry for this very content is waiting."""
+        return any(
+            isinstance(action := errand.entry.action, Publish)
+            and (action.ino, action.version) == (ino, version)
+            for errand in self._errands.values()
+        )
+
     async def finished(self, entry: Entry) -> None:
         """Return when an entry is done."""
         if errand := self._errands.get(entry.seq):
@@ -133,7 +141,8 @@ class Publisher:
 
     def flushed_bytes(self, ino: int) -> int:
         """How much of a file has reached the shared file system, under its hidden name."""
-        return max((e.flushed_bytes for e in self._publishing() if e.entry.action.ino == ino), default=0)
+        of_file = (e.flushed_bytes for e in self._publishing() if e.entry.action.ino == ino)
+        return max(of_file, default=0)
 
     def waiting(self) -> int:
         """How many entries are not carried out yet."""
@@ -457,7 +466,7 @@ class Publisher:
 
     def _wanted_attributes(self, node: Node) -> Changes:
         if node.blob is not None:
-            return copying.changes_of(self._tier.path(node.blob).stat())
+            return like(self._tier.path(node.blob).stat())
         return Changes(node.mode, node.uid, node.gid, node.atime_ns, node.mtime_ns)
 
     def _temp_name(self, entry: Entry) -> bytes:

@@ -26,14 +26,11 @@ from cachexfs.pfs import renameat2
 from cachexfs.pfs.directories import Directories
 from cachexfs.pfs.health import Health, SourceBlocked, is_trouble
 from cachexfs.ram.attributes import Changes, apply, read_xattrs
-from cachexfs.ram.node import ROOT, Node, Origin
+from cachexfs.ram.node import HIDDEN, ROOT, Node, Origin
 from cachexfs.ram.tier import copy_range, data_ranges
 from cachexfs.ram.tree import Tree
 
 T = TypeVar("T")
-
-HIDDEN = b".cachexfs-"
-"""Names with this beginning are ours on the shared file system, and are not shown in the mount."""
 
 _THREADS = 32
 _PROBE_EVERY_S = 0.5
@@ -61,10 +58,11 @@ class Source:
         return await self._limited(call, self._foreground)
 
     async def work(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread, for as long as it takes; left behind when cancelled."""
-        return await trio.to_thread.run_sync(
-            self._watched, call, abandon_on_cancel=True, limiter=self._background
-        )
+        """Run a call in a thread, for as long as it takes; left behind when cancelled.
+
+        Copying may rightly take minutes, so it says nothing about whether the source answers.
+        """
+        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._background)
 
     async def watch(self) -> None:
         """Look at the root from time to time, so that silence is noticed, and its end."""
@@ -292,9 +290,7 @@ class Source:
     def make_link(self, old: Slot, new: Slot) -> None:
         """As `link`, in the thread that calls."""
         with self.directory(old.parent) as old_fd, self.directory(new.parent) as new_fd:
-            os.link(
-                old.name, new.name, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False
-            )
+            os.link(old.name, new.name, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
 
     async def change(self, node: Node, changes: Changes) -> os.stat_result:
         """Set attributes of a node's object; returns what it has then."""

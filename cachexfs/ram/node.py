@@ -14,6 +14,9 @@ from cachexfs.durability.states import State
 ROOT = 1
 """Inode number of the mount's root (FUSE_ROOT_ID of linux/fuse.h)."""
 
+HIDDEN = b".cachexfs-"
+"""Names with this beginning are ours on the shared file system, and are not shown in the mount."""
+
 Kind = Literal["file", "directory", "symlink", "special"]
 
 

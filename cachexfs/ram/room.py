@@ -15,6 +15,8 @@ from cachexfs.durability.states import State
 from cachexfs.ram.node import Node
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
+from cachexfs.status.report import Problem
+from cachexfs.units import format_size
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,14 @@ class Room:
             self.evict(node)
             if self._tier.usage().used_bytes <= limit * HIGH_WATER:
                 return
+
+    def problems(self) -> list[Problem]:
+        """What a person should know."""
+        if not self.is_short:
+            return []
+        used, limit = self._tier.usage()
+        seen = f"{format_size(used)} of {format_size(limit)} in use, and nothing durable to give up"
+        return [Problem("RamFull", seen, "raise ram.limit, name a spill directory, or save less")]
 
     async def make(self, node: Node, length: int) -> bool:
         """Make room for `length` more bytes of `node`; True when its blob has moved.

@@ -45,10 +45,13 @@ class Tier:
         self._next = 1 + max((int(path.name) for path in self._data.iterdir()), default=0)
 
     def use_overflow(self, directory: Path) -> None:
-        """Take a directory into use for blobs without room; what it holds of ours is found."""
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Name the directory for blobs without room; it is made when it is needed.
+
+        Blobs that an earlier daemon moved there are found again.
+        """
         self.overflow_dir = directory
-        self._overflowed = {int(p.name) for p in directory.iterdir() if p.name.isdecimal()}
+        found = directory.iterdir() if directory.is_dir() else iter(())
+        self._overflowed = {int(path.name) for path in found if path.name.isdecimal()}
         self._next = max([self._next, *(number + 1 for number in self._overflowed)])
 
     def create(self) -> tuple[int, int]:
@@ -99,6 +102,7 @@ class Tier:
         Raises OSError, with the blob where it was.
         """
         assert self.overflow_dir is not None
+        self.overflow_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         source, target = self.path(blob), self.overflow_dir / str(blob)
         try:
             _copy_whole(source, target)

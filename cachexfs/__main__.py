@@ -1,0 +1,5 @@
+"""`python -m cachexfs`."""
+
+from cachexfs.cli import main
+
+main()

@@ -1,0 +1,75 @@
+"""Starting a daemon in a session of its own, and waiting until it says that it is ready."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from cachexfs.errors import CacheXError
+
+READY_S = 30.0
+"""A daemon is ready in well under a second; a file system in trouble may take longer."""
+
+
+def start_in_background(arguments: list[str], log: Path) -> None:
+    """Run `cachexfs ARGUMENTS -f --ready-fd N`; returns when it is ready.
+
+    Its output goes to `log`. Raises `CacheXError` with what it said, when it ended instead.
+    """
+    try:
+        log.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        begin = log.stat().st_size if log.exists() else 0
+        output = log.open("ab")
+    except OSError as error:
+        raise CacheXError(f"{log}: {error.strerror}") from None
+    reader, writer = os.pipe()
+    command = [sys.executable, "-m", "cachexfs", *arguments, "-f", "--ready-fd", str(writer)]
+    with output:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[writer],
+            start_new_session=True,
+            cwd="/",
+        )
+    os.close(writer)
+    if not _became_ready(reader):
+        raise CacheXError(_why(child, log, begin))
+    child.returncode = 0  # it lives on without us: nothing to wait for
+
+
+def teller(ready_fd: int | None) -> Callable[[], None]:
+    """What a daemon calls when it is ready."""
+
+    def tell() -> None:
+        if ready_fd is not None:
+            os.write(ready_fd, b"ready\n")
+            os.close(ready_fd)
+
+    return tell
+
+
+def _became_ready(reader: int) -> bool:
+    try:
+        readable, _, _ = select.select([reader], [], [], READY_S)
+        return bool(readable) and os.read(reader, 16) != b""
+    finally:
+        os.close(reader)
+
+
+def _why(child: subprocess.Popen[bytes], log: Path, begin: int) -> str:
+    """What the daemon said last; it is stopped if it still hangs."""
+    try:
+        child.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        child.terminate()
+        return f"the daemon does not answer; see {log}"
+    said = log.read_bytes()[begin:].decode(errors="replace").strip().splitlines()
+    last = said[-1].removeprefix("cachexfs: ") if said else "it said nothing"
+    return last if child.returncode else f"the daemon ended: {last}"

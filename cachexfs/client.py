@@ -1,0 +1,121 @@
+"""Asking a running daemon: one JSON line out, one JSON line back, over its Unix socket.
+
+Plain blocking sockets: `cachexfs status` must answer faster than an event loop can be imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+from cachexfs.errors import CacheXError, NoSuchMount, NotRunning, TimedOut
+
+SOCKET_NAME = "control.sock"
+ANSWER_S = 5.0
+"""A daemon that is alive answers a report in milliseconds."""
+
+_ERRORS: dict[str, type[CacheXError]] = {
+    "TimedOut": TimedOut,
+    "NoSuchMount": NoSuchMount,
+}
+
+
+class Client:
+    """One daemon, by its socket. Raises `NotRunning`, and the errors that the daemon answers."""
+
+    def __init__(self, socket_path: Path, mountpoint: str = "") -> None:
+        self.socket_path = socket_path
+        self.mountpoint = mountpoint
+
+    def ask(self, verb: str, *, patience_s: float | None = ANSWER_S, **arguments: Any) -> Any:
+        """Send a request and wait for its answer; `patience_s` None waits for ever."""
+        request = json.dumps({"verb": verb, **arguments}).encode() + b"\n"
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.settimeout(patience_s)
+                link.connect(str(self.socket_path))
+                link.sendall(request)
+                answer = _read_line(link)
+        except TimeoutError:
+            raise TimedOut(f"{self._who()} does not answer") from None
+        except OSError as error:
+            raise NotRunning(f"{self._who()} is not running: {error.strerror}") from None
+        return _unpack(answer, self._who())
+
+    def _who(self) -> str:
+        return f"the daemon of {self.mountpoint or self.socket_path.parent.name}"
+
+
+def of_path(path: str) -> tuple[Client, str]:
+    """The daemon of the mount that a path is on, and the path below its root ("" for the root).
+
+    Works for paths that do not exist, as long as a directory above does. Raises `NoSuchMount`.
+    """
+    absolute = os.path.abspath(path)
+    existing = absolute
+    while True:
+        found = _control_of(existing)
+        if found is not None:
+            break
+        if existing == "/":
+            raise NoSuchMount(f"{path} is not on a mount of CacheX-FS")
+        existing = os.path.dirname(existing)
+    client = Client(Path(found["socket"]), found["mountpoint"])
+    return client, _below(absolute, found["mountpoint"], path)
+
+
+def all_mounts(state_dir: Path) -> list[Client]:
+    """The daemons with a state directory below `state_dir`, running or not."""
+    return [Client(path) for path in sorted(state_dir.glob(f"*/{SOCKET_NAME}"))]
+
+
+def _below(absolute: str, mountpoint: str, path: str) -> str:
+    for candidate in (
+        absolute,
+        os.path.realpath(os.path.dirname(absolute)) + "/" + os.path.basename(absolute),
+    ):  # noqa: E501
+        if candidate == mountpoint:
+            return ""
+        if candidate.startswith(mountpoint + "/"):
+            return candidate[len(mountpoint) + 1 :]
+    raise NoSuchMount(f"{path} is not below {mountpoint}")
+
+
+def _control_of(path: str) -> dict[str, str] | None:
+    """What the mount says of its daemon; None when the path is on no mount of ours."""
+    try:
+        value = os.getxattr(path, "user.cachexfs.control", follow_symlinks=False)
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            raise NotRunning(f"{path}: the daemon of this mount is not running") from None
+        return None
+    with contextlib.suppress(ValueError):
+        answer = json.loads(value)
+        if isinstance(answer, dict):
+            return {str(key): str(text) for key, text in answer.items()}
+    return None
+
+
+def _read_line(link: socket.socket) -> bytes:
+    parts = []
+    while not parts or not parts[-1].endswith(b"\n"):
+        part = link.recv(1 << 16)
+        if not part:
+            raise ConnectionResetError(errno.ECONNRESET, "it ended before it answered")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _unpack(answer: bytes, who: str) -> Any:
+    try:
+        fields = json.loads(answer)
+    except ValueError:
+        raise CacheXError(f"{who} answers nonsense") from None
+    if "error" in fields:
+        raise _ERRORS.get(fields["error"], CacheXError)(fields.get("detail", fields["error"]))
+    return fields["answer"]

@@ -1,0 +1,1 @@
+"""What a running daemon answers over its control socket: reports, waiting, and orders."""

@@ -1,0 +1,123 @@
+"""The report of a mount, made from the tree, the tier and what their neighbours say."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cachexfs import __version__
+from cachexfs.durability.states import State
+from cachexfs.ram.node import Node
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+from cachexfs.status import report as r
+
+
+class Partners(Protocol):
+    """The replicator, as far as it is reported."""
+
+    def reports(self) -> list[r.PeerReport]: ...
+    def problems(self) -> list[r.Problem]: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What does not change while a mount lives."""
+
+    mountpoint: str
+    source: str
+    node: str
+    fsync: str
+    data_path_reason: str
+
+
+class Reporter:
+    """Reports. `problems` are the sources of problems, in the order in which they are shown."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        tree: Tree,
+        tier: Tier,
+        partners: Partners,
+        flushed_bytes: Callable[[Node], int],
+        problems: Sequence[Callable[[], list[r.Problem]]],
+    ) -> None:
+        self._facts = facts
+        self._tree = tree
+        self._tier = tier
+        self._partners = partners
+        self._flushed_bytes = flushed_bytes
+        self._problems = problems
+
+    def report(self) -> r.Report:
+        """How the mount is now."""
+        return r.Report(version=__version__, mounts=[self._mount()])
+
+    def file(self, node: Node) -> r.FileReport:
+        """One file. Only files of ours have a state that can be less than durable."""
+        life = node.life
+        age = (time.time_ns() - node.settled_at_ns) / 1e9 if node.settled_at_ns else 0.0
+        return r.FileReport(
+            path=os.fsdecode(self._tree.path_of(node)),
+            size_bytes=self.size_of(node),
+            state=node.state.label,
+            flushed_bytes=self._flushed_bytes(node),
+            replicas=life.holders() if life else [],
+            age_s=round(age, 3),
+            reason=node.reason,
+            job=node.job,
+        )
+
+    def size_of(self, node: Node) -> int:
+        """The size of a file in bytes, as far as it is known without asking anybody."""
+        if node.blob is not None:
+            return self._tier.path(node.blob).stat().st_size
+        return node.signature.size_bytes if node.signature else 0
+
+    def _mount(self) -> r.MountReport:
+        files = [node for node in self._tree.captured() if node.names]
+        unsafe = [n for n in files if n.state in (State.OPEN, State.CAPTURED)]
+        pending = [self.file(n) for n in files if n.state is not State.DURABLE]
+        problems = [problem for source in self._problems for problem in source()]
+        problems += self._lost(files)
+        usage = self._tier.usage()
+        return r.MountReport(
+            mountpoint=self._facts.mountpoint,
+            source=self._facts.source,
+            node=self._facts.node,
+            pid=os.getpid(),
+            state=r.health(problems),
+            data_path="portable",
+            data_path_reason=self._facts.data_path_reason,
+            fsync=self._facts.fsync,
+            problems=problems,
+            ram=r.Ram(*usage),
+            unsafe_bytes=sum(self.size_of(node) for node in unsafe),
+            oldest_unsafe_s=self._oldest_s(unsafe),
+            peers=self._partners.reports(),
+            files=r.Files(**self._counts(files)),
+            pending=pending,
+        )
+
+    def _counts(self, files: list[Node]) -> dict[str, int]:
+        return dict(Counter(n.state.label for n in files if n.state is not State.GONE))
+
+    def _oldest_s(self, unsafe: list[Node]) -> float | None:
+        settled = [node.settled_at_ns for node in unsafe if node.settled_at_ns]
+        return round((time.time_ns() - min(settled)) / 1e9, 3) if settled else None
+
+    def _lost(self, files: list[Node]) -> list[r.Problem]:
+        return [
+            r.Problem(
+                "FileLost",
+                f"{os.fsdecode(self._tree.path_of(node))}: no tier holds it any more",
+                "recover it from an older checkpoint, then remove it",
+            )
+            for node in files
+            if node.state is State.LOST
+        ]

@@ -1,0 +1,115 @@
+"""The control socket: one request line in, one answer line out.
+
+Everybody on the node may ask; only root and the daemon's own user may change anything. The kernel
+says who asks (SO_PEERCRED).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from cachexfs.errors import CacheXError
+
+log = logging.getLogger(__name__)
+
+CHANGING = frozenset({"evict", "pin", "unpin", "recover"})
+"""Verbs that not everybody may use."""
+
+MAX_REQUEST_BYTES = 4 << 20
+"""Room for a long list of paths; whoever sends more is not one of our commands."""
+
+_SECTION = struct.Struct("iII")
+"""struct ucred of linux/socket.h: pid, uid, gid."""
+
+
+async def serve(
+    path: Path,
+    verbs: dict[str, Callable[..., Awaitable[Any]]],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer requests at a Unix socket until cancelled."""
+    path.unlink(missing_ok=True)
+    listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        await listener.bind(str(path))
+        path.chmod(0o666)
+        listener.listen(64)
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                connection, _ = await listener.accept()
+                nursery.start_soon(_converse, trio.SocketStream(connection), verbs)
+    finally:
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+async def _converse(
+    stream: trio.SocketStream, verbs: dict[str, Callable[..., Awaitable[Any]]]
+) -> None:
+    """One request; given up when the asker goes away first."""
+    try:
+        async with stream:
+            request = await _read_line(stream)
+            if request is None:
+                return
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_at_end, stream, nursery.cancel_scope)
+                answer = await _answer(request, _asker(stream), verbs)
+                await stream.send_all(json.dumps(answer).encode() + b"\n")
+                nursery.cancel_scope.cancel()
+    except (trio.BrokenResourceError, trio.ClosedResourceError):
+        pass
+
+
+async def _cancel_at_end(stream: trio.SocketStream, scope: trio.CancelScope) -> None:
+    while await stream.receive_some(1024):
+        pass
+    scope.cancel()
+
+
+async def _read_line(stream: trio.SocketStream) -> bytes | None:
+    line = b""
+    while not line.endswith(b"\n"):
+        part = await stream.receive_some(1 << 16)
+        if not part or len(line) > MAX_REQUEST_BYTES:
+            return None
+        line += part
+    return line
+
+
+def _asker(stream: trio.SocketStream) -> int:
+    """The uid of who asks."""
+    packed = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _SECTION.size)
+    return int(_SECTION.unpack(packed)[1])
+
+
+async def _answer(
+    line: bytes, uid: int, verbs: dict[str, Callable[..., Awaitable[Any]]]
+) -> dict[str, Any]:
+    try:
+        request = json.loads(line)
+        verb = request.pop("verb")
+        call = verbs[verb]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return {"error": "UsageError", "detail": "the request is not understood"}
+    if verb in CHANGING and uid not in (0, os.geteuid()):
+        return {"error": "NotAllowed", "detail": f"only root may {verb}"}
+    try:
+        return {"answer": await call(**request)}
+    except CacheXError as error:
+        return {"error": type(error).__name__, "detail": str(error)}
+    except TypeError as error:
+        return {"error": "UsageError", "detail": str(error)}
+    except Exception as error:
+        log.exception("%s failed", verb)
+        return {"error": "Failed", "detail": f"{verb} failed: {error}"}

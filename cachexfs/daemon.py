@@ -1,0 +1,240 @@
+"""Composition root of a mount: makes the parts, introduces them, opens the nursery. No logic."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import secrets
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from cachexfs import mountstate
+from cachexfs.client import SOCKET_NAME
+from cachexfs.config import Config, read_secret
+from cachexfs.control import server
+from cachexfs.control.adopting import Adopter, TreeSink
+from cachexfs.control.checker import Checker
+from cachexfs.control.reporter import Facts, Reporter
+from cachexfs.control.verbs import Verbs
+from cachexfs.durability.states import LEVELS, State
+from cachexfs.errors import CacheXError
+from cachexfs.mount import session
+from cachexfs.mount.files import OpenFiles
+from cachexfs.mount.names import Names
+from cachexfs.mount.operations import Operations
+from cachexfs.mount.view import View
+from cachexfs.mount.xattrs import Xattrs
+from cachexfs.peers import tls
+from cachexfs.peers.replicator import NoPartners, Replicator
+from cachexfs.pfs.problems import PublishingProblems
+from cachexfs.pfs.publisher import Publisher
+from cachexfs.pfs.source import Source
+from cachexfs.ram.journal import Journal
+from cachexfs.ram.node import HIDDEN
+from cachexfs.ram.revive import revive, unfinished
+from cachexfs.ram.room import Room
+from cachexfs.ram.tier import Tier, open_tier
+from cachexfs.ram.tree import Tree
+from cachexfs.tracker import Tracker
+
+log = logging.getLogger(__name__)
+
+OOM_SCORE = -900
+"""The daemon holds the only copy of files: it dies last (proc(5), oom_score_adj)."""
+
+_REASON = "the kernel link for passthrough is not built in"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to mount, and where."""
+
+    source: Path
+    mountpoint: Path
+    options: frozenset[str] = frozenset()
+
+
+async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None:
+    """Serve a mount until it is unmounted. `ready` is called when it answers.
+
+    Raises `CacheXError` when it cannot be; then nothing is left behind.
+    """
+    state = mountstate.directory_of(Path(config.node.state_dir), str(wanted.mountpoint))
+    mountstate.prepare(state)
+    lock = mountstate.lock(state)
+    secret = read_secret(config) if config.partners else b""
+    tier = open_tier(state, config.ram_limit_bytes, huge_pages=config.ram.huge_pages)
+    journal = Journal(tier.root / "journal.db")
+    try:
+        mount = _compose(config, wanted, state, tier, journal, secret)
+        _protect()
+        await mount.serve(ready)
+        keep = mount.has_unsafe_files()
+    except CacheXError:
+        keep = bool(journal.nodes())
+        raise
+    finally:
+        journal.close()
+        if not keep:
+            tier.remove()
+        os.close(lock)
+
+
+def _compose(
+    config: Config, wanted: Wanted, state: Path, tier: Tier, journal: Journal, secret: bytes
+) -> _Mount:
+    epoch = _epoch(journal, wanted.source)
+    tree = Tree(journal)
+    missing = revive(tree, tier)
+    source = Source(wanted.source, tree, config.mount.pfs_timeout)
+    tracker = Tracker(tree, tier, config.replication.replicas)
+    publisher = Publisher(tree, tier, journal, source, tracker, tag=epoch)
+    replicator = _replicator(config, wanted, tree, tier, journal, tracker, secret)
+    tracker.publisher, tracker.replicator = publisher, replicator
+    room = Room(tree, tier, tracker.evicted)
+    tracker.room = room
+    tier.use_overflow(_overflow(config, wanted, epoch))
+    for node in missing:
+        tracker.evicted(node)
+
+    files = OpenFiles(tree, tier, source, tracker, room)
+    view = View(tree, tier, source, files, room)
+    names = Names(tree, tier, source, tracker, view, files, config.mount.pfs_timeout)
+    socket = state / SOCKET_NAME
+    xattrs = Xattrs(tree, source, tracker, str(wanted.mountpoint), str(socket))
+    level = LEVELS[config.fsync_level]
+    operations = Operations(
+        tree, tier, source, tracker, view, files, names, xattrs, fsync_level=level
+    )
+    facts = Facts(
+        str(wanted.mountpoint), str(wanted.source), config.node.name, config.fsync_level, _REASON
+    )
+    problems = [
+        room.problems,
+        source.health.problems,
+        PublishingProblems(publisher, tree).problems,
+        replicator.problems,
+    ]
+    reporter = Reporter(facts, tree, tier, replicator, tracker.flushed_bytes, problems)
+    sink = TreeSink(tree, tier, tracker, view, names, room)
+    adopter = Adopter(config, str(wanted.source), partial(read_secret, config), sink)
+    checker = Checker(tier, source, adopter.check_replica, tree.path_of)
+    verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter)
+    return _Mount(
+        wanted, operations, tree, tracker, publisher, replicator, source, view, socket, verbs
+    )
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """The parts that have tasks of their own."""
+
+    wanted: Wanted
+    operations: Operations
+    tree: Tree
+    tracker: Tracker
+    publisher: Publisher
+    replicator: Replicator | NoPartners
+    source: Source
+    view: View
+    socket: Path
+    verbs: Verbs
+
+    async def serve(self, ready: Callable[[], None]) -> None:
+        """Mount, and run every task until the file system is unmounted."""
+        wanted = self.wanted
+        session.open_session(
+            self.operations, str(wanted.source), str(wanted.mountpoint), set(wanted.options)
+        )
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.publisher.run)
+                if isinstance(self.replicator, Replicator):
+                    await nursery.start(self.replicator.run)
+                for node in unfinished(self.tree):
+                    self.tracker.resume(node)
+                for task in (self.source.watch, self.view.scout, self.tracker.insist, _until_told):
+                    nursery.start_soon(task)
+                await nursery.start(partial(server.serve, self.socket, self.verbs.table()))
+                await session.serve(ready)
+                nursery.cancel_scope.cancel()
+        finally:
+            session.close_session(unmount=True)
+
+    def has_unsafe_files(self) -> bool:
+        """Whether the RAM tier or its journal is still needed."""
+        unsafe = any(n.names and n.state < State.DURABLE for n in self.tree.captured())
+        return unsafe or self.publisher.waiting() > 0
+
+
+async def _until_told() -> None:
+    """Stop serving at SIGTERM or SIGINT."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            session.stop()
+
+
+def _replicator(
+    config: Config,
+    wanted: Wanted,
+    tree: Tree,
+    tier: Tier,
+    journal: Journal,
+    tracker: Tracker,
+    secret: bytes,
+) -> Replicator | NoPartners:
+    if not config.partners:
+        return NoPartners()
+    return Replicator(
+        tree,
+        tier,
+        journal,
+        tracker,
+        node=config.node.name,
+        rack=config.node.rack,
+        volume=str(wanted.source),
+        partners=config.partners,
+        copies=config.replication.replicas,
+        secret=secret,
+        ssl_context=tls.contexts(config.security).client,
+        compression=config.replication.compression,
+    )
+
+
+def _epoch(journal: Journal, source: Path) -> str:
+    """The name of this RAM tier's life, given when its journal was made.
+
+    Raises `CacheXError` when the tier holds files of another source.
+    """
+    known = journal.get("source")
+    if known is not None and known != str(source) and journal.nodes():
+        raise CacheXError(
+            f"the RAM tier still holds files of {known}; mount that one here and let it finish"
+        )
+    journal.set("source", str(source))
+    epoch = journal.get("epoch") or secrets.token_hex(4)
+    journal.set("epoch", epoch)
+    return epoch
+
+
+def _overflow(config: Config, wanted: Wanted, epoch: str) -> Path:
+    """Where files go that the RAM tier has no room for."""
+    if config.spill is not None:
+        return Path(config.spill.path) / epoch
+    return wanted.source / (HIDDEN.decode() + f"overflow-{epoch}")
+
+
+def _protect() -> None:
+    """As many descriptors as the kernel allows, and the last place among the out-of-memory."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if os.geteuid() == 0:
+        with contextlib.suppress(OSError):  # a container may forbid it
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))

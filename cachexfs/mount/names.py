@@ -1,0 +1,334 @@
+"""Making, moving and removing names.
+
+Where nothing is pending that a change depends on, it is made on the shared file system at once, so
+that its answer is the program's answer. Otherwise, and whenever the shared file system is in
+trouble, the change is ours first, with its place in the ledger, and is made there in its turn.
+
+The kernel holds the directories' locks for the time of a request, so no two requests change the
+same name at once; the publisher changes bindings only between two awaits of ours.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from typing import NamedTuple
+
+import trio
+
+from cachexfs.durability.actions import Action, Link, Mkdir, Rename, Rmdir, Slot, Symlink, Unlink
+from cachexfs.durability.ledger import Entry
+from cachexfs.durability.states import State
+from cachexfs.mount.files import OpenFiles, answer
+from cachexfs.mount.ports import Safety, Source
+from cachexfs.mount.view import View
+from cachexfs.ram.attributes import Changes, apply
+from cachexfs.ram.node import Node, Origin, kind_of
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+NOREPLACE, EXCHANGE = 1, 2
+"""RENAME_NOREPLACE and RENAME_EXCHANGE of linux/fs.h."""
+
+
+class Caller(NamedTuple):
+    """Who asks: owner for new objects, and the job whose order the change is part of."""
+
+    uid: int
+    gid: int
+    job: str
+
+
+class Names:
+    """Changes of names. Raises OSError."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        source: Source,
+        safety: Safety,
+        view: View,
+        files: OpenFiles,
+        patience_s: float,
+    ) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._source = source
+        self._safety = safety
+        self._view = view
+        self._files = files
+        self._patience_s = patience_s
+
+    # --- making ---------------------------------------------------------------------------------
+
+    def create(self, slot: Slot, mode: int, caller: Caller) -> tuple[Node, int]:
+        """A new, empty file of ours; returns it with the descriptor of its blob."""
+        if self._tree.nodes[slot.parent].place is None and self._is_removed(slot.parent):
+            raise answer(errno.ENOENT)
+        node = self._tree.new("file")
+        node.blob, fd = self._tier.create()
+        node.job = caller.job
+        apply(fd, self._owned(slot, Changes(mode, caller.uid, caller.gid)))
+        self._safety.begin(node)
+        with self._tree.transaction():
+            self._tree.bind(slot, node)
+        return node, fd
+
+    async def mknod(self, slot: Slot, mode: int, rdev: int, caller: Caller) -> Node:
+        """A regular file, or a FIFO, socket or device node (those only where the source is well)."""
+        if stat.S_ISREG(mode):
+            node, fd = self.create(slot, mode, caller)
+            os.close(fd)
+            self._safety.settled(node)
+            return node
+        made = await self._source.mknod(slot, mode, rdev, caller.uid, caller.gid)
+        self._tree.saw_name(slot, made)
+        return self._tree.reflect(Origin(made.st_dev, made.st_ino), kind_of(made.st_mode), slot)
+
+    async def mkdir(
+        self, slot: Slot, mode: int, caller: Caller
+    ) -> tuple[Node, os.stat_result | None]:
+        """A directory: on the shared file system at once where that is possible."""
+        if self._is_ours_alone(slot):
+            return self._local_directory(slot, mode, caller), None
+        try:
+            made = await self._source.mkdir(slot, mode, caller.uid, caller.gid)
+        except OSError as error:
+            if not self._source.is_trouble(error):
+                raise
+            return self._local_directory(slot, mode, caller), None
+        self._tree.saw_name(slot, made)
+        node = self._tree.reflect(Origin(made.st_dev, made.st_ino), "directory", slot)
+        self._tree.saw(node.ino, {})
+        self._safety.tell_peers(Mkdir(node.ino, slot))
+        return node, made
+
+    async def symlink(self, slot: Slot, target: bytes, caller: Caller) -> Node:
+        """A symbolic link. It may be a pointer, so it always keeps its place in the order."""
+        node = self._tree.new("symlink")
+        node.target, node.job = target, caller.job
+        self._fill(node, stat.S_IFLNK | 0o777, slot, caller)
+        node.names.add(slot)
+        await self._perform(caller.job, Symlink(node.ino, slot), bound=((slot, node),))
+        return node
+
+    async def link(self, node: Node, slot: Slot, caller: Caller) -> None:
+        """A second name for a file."""
+        job = self._job(node, caller)
+        old = node.slot
+        if old is None:
+            raise answer(errno.ENOENT)
+        action = Link(node.ino, old, slot)
+        if self._can_be_made_at_once(job, action) and await self._tried(
+            self._source.link(old, slot)
+        ):
+            self._tree.saw_name(slot, None)
+            node.names.add(slot)
+            self._save_if_ours(node)
+            self._safety.tell_peers(action)
+            return
+        await self._perform(job, action, bound=((slot, node),))
+
+    # --- removing -------------------------------------------------------------------------------
+
+    async def unlink(self, slot: Slot, caller: Caller) -> None:
+        """Remove a name of a file; its way to safety is cancelled with the last one."""
+        node = (await self._view.child(*slot)).node
+        action, job = Unlink(node.ino, slot), self._job(node, caller)
+        if self._can_be_made_at_once(job, action) and await self._tried(self._source.unlink(slot)):
+            self._tree.saw_name(slot, None)
+            self._lose_name(node, slot)
+            self._safety.tell_peers(action)
+            return
+        await self._perform(job, action, unbound=((slot, node),))
+
+    async def rmdir(self, slot: Slot, caller: Caller) -> None:
+        """Remove a directory that is empty as programs see it."""
+        node = (await self._view.child(*slot)).node
+        if node.kind != "directory":
+            raise answer(errno.ENOTDIR)
+        if await self._view.entries(node.ino):
+            raise answer(errno.ENOTEMPTY)
+        action = Rmdir(node.ino, slot)
+        if self._can_be_made_at_once(caller.job, action) and await self._tried(
+            self._source.rmdir(slot)
+        ):
+            self._tree.saw_name(slot, None)
+            node.names.discard(slot)
+            node.place = None
+            self._safety.tell_peers(action)
+            return
+        await self._perform(caller.job, action, unbound=((slot, node),))
+
+    # --- moving ---------------------------------------------------------------------------------
+
+    async def rename(self, old: Slot, new: Slot, flags: int, caller: Caller) -> None:
+        """Move a name, over whatever is there; or swap two."""
+        moved = (await self._view.child(*old)).node
+        replaced = await self._view.find(*new)
+        if flags & NOREPLACE and replaced is not None:
+            raise answer(errno.EEXIST)
+        if flags & EXCHANGE and replaced is None:
+            raise answer(errno.ENOENT)
+        if moved is replaced:
+            return
+        await self._check_replaceable(moved, replaced, flags)
+        action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
+        job = self._job(moved, caller)
+        if moved.state is State.OPEN:
+            self._safety.settled(moved)
+        if self._can_be_made_at_once(job, action, replaced) and await self._tried(
+            self._source.rename(old, new, flags)
+        ):
+            self._renamed_at_once(moved, replaced, action)
+            return
+        await self._rename_in_order(job, moved, replaced, action)
+
+    async def _check_replaceable(self, moved: Node, replaced: Node | None, flags: int) -> None:
+        if replaced is None or flags & EXCHANGE:
+            return
+        if replaced.kind == "directory" and moved.kind != "directory":
+            raise answer(errno.EISDIR)
+        if moved.kind == "directory" and replaced.kind != "directory":
+            raise answer(errno.ENOTDIR)
+        if replaced.kind == "directory" and await self._view.entries(replaced.ino):
+            raise answer(errno.ENOTEMPTY)
+
+    def _renamed_at_once(self, moved: Node, replaced: Node | None, action: Rename) -> None:
+        old, new = action.old, action.new
+        for slot in (old, new):
+            self._tree.saw_name(slot, None)
+        moved.names.discard(old)
+        moved.names.add(new)
+        moved.place = new
+        if replaced is not None and action.exchange:
+            replaced.names.discard(new)
+            replaced.names.add(old)
+            replaced.place = old
+            self._save_if_ours(replaced)
+        elif replaced is not None:
+            self._lose_name(replaced, new)
+        self._save_if_ours(moved)
+        self._safety.tell_peers(action)
+
+    async def _rename_in_order(
+        self, job: str, moved: Node, replaced: Node | None, action: Rename
+    ) -> None:
+        old, new = action.old, action.new
+        if replaced is None:
+            await self._perform(job, action, bound=((new, moved),), unbound=((old, moved),))
+        elif action.exchange:
+            replaced.names.discard(new)
+            moved.names.discard(old)
+            await self._perform(job, action, bound=((new, moved), (old, replaced)))
+        else:
+            self._lose_name(replaced, new)
+            await self._perform(job, action, bound=((new, moved),), unbound=((old, moved),))
+
+    # --- the two ways ---------------------------------------------------------------------------
+
+    def _can_be_made_at_once(self, job: str, action: Action, other: Node | None = None) -> bool:
+        """Whether nothing is pending that this change has to come after."""
+        slots = action.slots_touched()
+        node = self._tree.nodes[action.ino]
+        nodes = [n for n in (node, other) if n is not None]
+        return (
+            all(n.place is not None and n.place in n.names for n in nodes)
+            and not any(self._tree.binding(slot) for slot in slots)
+            and not any(self._tree.bindings_in(n.ino) for n in nodes if n.kind == "directory")
+            and all(self._view.is_on_source(slot.parent) for slot in slots)
+            and self._safety.is_idle(job, *slots, *(n.ino for n in nodes))
+        )
+
+    async def _tried(self, attempt: object) -> bool:
+        """Make a change at once; False when the shared file system is in trouble."""
+        try:
+            await attempt  # type: ignore[misc]
+        except OSError as error:
+            if not self._source.is_trouble(error):
+                raise
+            return False
+        return True
+
+    async def _perform(
+        self,
+        job: str,
+        action: Action,
+        bound: tuple[tuple[Slot, Node], ...] = (),
+        unbound: tuple[tuple[Slot, Node], ...] = (),
+    ) -> None:
+        """Give a change its place in the order; it is true here when this returns.
+
+        With nothing before it, it is worth waiting a moment for: then it is true there as well.
+        """
+        with self._tree.transaction():
+            idle = self._safety.is_idle(job)
+            entry = self._safety.perform(job, action)
+            for slot, node in bound:
+                # A file that is still open has no content to publish yet: its binding stays.
+                self._tree.bind(slot, node, None if node.state is State.OPEN else entry.seq)
+            for slot, node in unbound:  # after it has its new name: without any it would be gone
+                self._tree.unbind(slot, node, entry.seq)
+                self._after_losing(node)
+        if idle:
+            await self._wait_a_moment(entry)
+
+    async def _wait_a_moment(self, entry: Entry) -> None:
+        with trio.move_on_after(self._patience_s):
+            await self._safety.finished(entry)
+
+    # --- small steps ----------------------------------------------------------------------------
+
+    def _local_directory(self, slot: Slot, mode: int, caller: Caller) -> Node:
+        node = self._tree.new("directory")
+        self._fill(node, stat.S_IFDIR | mode & 0o7777, slot, caller)
+        node.names.add(slot)
+        self._tree.saw(node.ino, {})
+        with self._tree.transaction():
+            entry = self._safety.perform(caller.job, Mkdir(node.ino, slot))
+            self._tree.bind(slot, node, entry.seq)
+        return node
+
+    def _lose_name(self, node: Node, slot: Slot) -> None:
+        node.names.discard(slot)
+        if node.place == slot:
+            node.place = min(node.names, default=None)
+        self._after_losing(node)
+        self._save_if_ours(node)
+
+    def _after_losing(self, node: Node) -> None:
+        if node.names or node.kind == "directory":
+            return
+        self._safety.deleted(node)
+        self._files.bury_if_unused(node)
+
+    def _save_if_ours(self, node: Node) -> None:
+        if node.life is not None and node.ino in self._tree.nodes:
+            self._tree.save(node)
+
+    def _fill(self, node: Node, mode: int, slot: Slot, caller: Caller) -> None:
+        changes = self._owned(slot, Changes(mode, caller.uid, caller.gid))
+        now = time.time_ns()
+        node.mode, node.uid, node.gid = mode, caller.uid, changes.gid or caller.gid
+        node.atime_ns = node.mtime_ns = node.ctime_ns = now
+
+    def _owned(self, slot: Slot, changes: Changes) -> Changes:
+        """Whose a new object is: a set-group-ID directory passes its group on."""
+        if os.geteuid() != 0:
+            return changes._replace(uid=None, gid=None)
+        parent = self._tree.nodes[slot.parent]
+        return changes._replace(gid=parent.gid) if parent.mode & stat.S_ISGID else changes
+
+    def _job(self, node: Node, caller: Caller) -> str:
+        """A file's changes stay in the order of the job that wrote it."""
+        return node.job or caller.job
+
+    def _is_ours_alone(self, slot: Slot) -> bool:
+        """Whether the shared file system cannot be asked about a name before others are done."""
+        return not self._view.is_on_source(slot.parent) or self._tree.binding(slot) is not None
+
+    def _is_removed(self, ino: int) -> bool:
+        return ino != 1 and not self._tree.nodes[ino].names

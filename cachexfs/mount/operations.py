@@ -1,0 +1,341 @@
+"""The pyfuse3 operations: each unpacks a request, lets one part answer, and packs the reply.
+
+An exception other than FUSEError in a handler ends the whole mount in pyfuse3; so every handler
+goes through `_guarded`: an OSError becomes its number, anything else EIO for that one call, with
+its traceback in the log.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+import pyfuse3
+
+from cachexfs.durability.actions import Attributes, Slot
+from cachexfs.durability.states import State
+from cachexfs.mount import attributes
+from cachexfs.mount.files import OpenFiles, answer, inode_of
+from cachexfs.mount.job import job_of
+from cachexfs.mount.listing import Line, Listings
+from cachexfs.mount.names import Caller, Names
+from cachexfs.mount.ports import Safety, Source
+from cachexfs.mount.view import View
+from cachexfs.mount.xattrs import Xattrs
+from cachexfs.ram.attributes import Changes, apply
+from cachexfs.ram.node import HIDDEN, ROOT, Node
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _guarded(handler: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+    @functools.wraps(handler)
+    async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await handler(*args, **kwargs)
+        except pyfuse3.FUSEError:
+            raise
+        except OSError as error:
+            raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
+        except Exception:
+            log.exception("%s failed; the program is told EIO", handler.__name__)
+            raise pyfuse3.FUSEError(errno.EIO) from None
+
+    return guarded
+
+
+class Operations(pyfuse3.Operations):
+    """The mount as pyfuse3 wants it."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        source: Source,
+        safety: Safety,
+        view: View,
+        files: OpenFiles,
+        names: Names,
+        xattrs: Xattrs,
+        fsync_level: State,
+    ) -> None:
+        super().__init__()
+        self._tree = tree
+        self._tier = tier
+        self._source = source
+        self._safety = safety
+        self._view = view
+        self._files = files
+        self._names = names
+        self._xattrs = xattrs
+        self._listings = Listings(view)
+        self._fsync_level = fsync_level
+        self._last_statvfs: os.statvfs_result | None = None
+
+    # --- names ----------------------------------------------------------------------------------
+
+    @_guarded
+    async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        found = await self._view.child(parent_inode, name)
+        return await self._counted(found.node, found.status)
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        for ino, count in inode_list:
+            if (node := self._tree.nodes.get(ino)) is not None:
+                node.lookups = max(0, node.lookups - count)
+                self._drop_if_unused(node)
+
+    @_guarded
+    async def create(
+        self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
+    ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
+        slot = Slot(parent_inode, name)
+        self._refuse_hidden(name)
+        node, fd = self._names.create(slot, mode, _caller(ctx))
+        return self._files.created(node, fd, flags), await self._counted(node)
+
+    @_guarded
+    async def mknod(
+        self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        self._refuse_hidden(name)
+        node = await self._names.mknod(Slot(parent_inode, name), mode, rdev, _caller(ctx))
+        return await self._counted(node)
+
+    @_guarded
+    async def mkdir(
+        self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        self._refuse_hidden(name)
+        node, status = await self._names.mkdir(Slot(parent_inode, name), mode, _caller(ctx))
+        return await self._counted(node, status)
+
+    @_guarded
+    async def symlink(
+        self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        self._refuse_hidden(name)
+        node = await self._names.symlink(Slot(parent_inode, name), target, _caller(ctx))
+        return await self._counted(node)
+
+    @_guarded
+    async def link(
+        self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        self._refuse_hidden(new_name)
+        node = self._view.node(inode)
+        await self._names.link(node, Slot(new_parent_inode, new_name), _caller(ctx))
+        return await self._counted(node)
+
+    @_guarded
+    async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self._names.unlink(Slot(parent_inode, name), _caller(ctx))
+
+    @_guarded
+    async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        await self._names.rmdir(Slot(parent_inode, name), _caller(ctx))
+
+    @_guarded
+    async def rename(
+        self,
+        parent_inode_old: int,
+        name_old: bytes,
+        parent_inode_new: int,
+        name_new: bytes,
+        flags: int,
+        ctx: pyfuse3.RequestContext,
+    ) -> None:
+        self._refuse_hidden(name_new)
+        old, new = Slot(parent_inode_old, name_old), Slot(parent_inode_new, name_new)
+        await self._names.rename(old, new, flags, _caller(ctx))
+
+    @_guarded
+    async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+        node = self._view.node(inode)
+        return node.target or await self._source.readlink(node)
+
+    # --- attributes -----------------------------------------------------------------------------
+
+    @_guarded
+    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        return await self._view.attributes(self._view.node(inode))
+
+    @_guarded
+    async def setattr(
+        self,
+        inode: int,
+        attr: pyfuse3.EntryAttributes,
+        fields: pyfuse3.SetattrFields,
+        fh: int | None,
+        ctx: pyfuse3.RequestContext,
+    ) -> pyfuse3.EntryAttributes:
+        node = self._view.node(inode)
+        if fields.update_size:
+            await self._files.truncate(node, attr.st_size)
+        changes = attributes.wanted(attr, fields)
+        if changes != Changes():
+            await self._change(node, changes)
+        return await self._view.attributes(node)
+
+    async def _change(self, node: Node, changes: Changes) -> None:
+        if node.blob is not None:
+            apply(str(self._tier.path(node.blob)), changes)
+            self._bring_up_to_date(node)
+        elif node.place is not None or node.ino == ROOT:
+            status = await self._source.change(node, changes)
+            attributes.take_status(node, status)
+        else:
+            attributes.take_changes(node, changes, time.time_ns())
+            self._tree.save(node)
+            self._bring_up_to_date(node)
+
+    def _bring_up_to_date(self, node: Node) -> None:
+        """What is on its way, or there, follows. An open file takes its attributes along later."""
+        if node.names and node.state is not State.OPEN:
+            self._safety.perform(node.job, Attributes(node.ino))
+
+    @_guarded
+    async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
+        return await self._xattrs.get(self._view.node(inode), name)
+
+    @_guarded
+    async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
+        return await self._xattrs.names(self._view.node(inode))
+
+    @_guarded
+    async def setxattr(
+        self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext
+    ) -> None:
+        node = self._view.node(inode)
+        if await self._xattrs.set(node, name, value):
+            self._bring_up_to_date(node)
+
+    @_guarded
+    async def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
+        node = self._view.node(inode)
+        if await self._xattrs.set(node, name, None):
+            self._bring_up_to_date(node)
+
+    @_guarded
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        try:
+            self._last_statvfs = await self._source.statvfs()
+        except OSError:
+            if self._last_statvfs is None:
+                raise
+        return _statvfs(self._last_statvfs)
+
+    # --- files ----------------------------------------------------------------------------------
+
+    @_guarded
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        node = self._view.node(inode)
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            node.job = job_of(ctx.pid)
+        return await self._files.open(node, flags)
+
+    @_guarded
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        return await self._files.read(fh, off, size)
+
+    @_guarded
+    async def write(self, fh: int, off: int, buf: bytes) -> int:
+        return await self._files.write(fh, off, buf)
+
+    @_guarded
+    async def flush(self, fh: int) -> None:
+        self._files.flush(fh)
+
+    @_guarded
+    async def release(self, fh: int) -> None:
+        self._files.release(fh)
+
+    @_guarded
+    async def fsync(self, fh: int, datasync: bool) -> None:
+        node = self._view.node(inode_of(fh)[0])
+        self._safety.settled(node)
+        await self._safety.wait(node, self._fsync_level)
+
+    # --- directories ----------------------------------------------------------------------------
+
+    @_guarded
+    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+        return self._listings.open(self._view.node(inode).ino)
+
+    @_guarded
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        for line in await self._listings.after(fh, start_id):
+            if not await self._replied(token, line):
+                return
+
+    async def _replied(self, token: pyfuse3.ReaddirToken, line: Line) -> bool:
+        node = line.found.node
+        try:
+            entry = await self._view.attributes(node, line.found.status)
+        except OSError:
+            return True  # it went away since the snapshot: leave it out
+        if not pyfuse3.readdir_reply(token, line.name, entry, line.position):
+            return False
+        self._tree.nodes.setdefault(node.ino, node).lookups += 1
+        return True
+
+    @_guarded
+    async def releasedir(self, fh: int) -> None:
+        self._listings.close(fh)
+
+    @_guarded
+    async def fsyncdir(self, fh: int, datasync: bool) -> None:
+        for binding in self._tree.bindings_in(self._listings.inode(fh)).values():
+            node = self._tree.nodes.get(binding.ino)
+            if node is not None and node.state is not State.OPEN:
+                await self._safety.wait(node, self._fsync_level)
+
+    # --- bookkeeping ----------------------------------------------------------------------------
+
+    async def _counted(
+        self, node: Node, status: os.stat_result | None = None
+    ) -> pyfuse3.EntryAttributes:
+        """The attributes for a reply by which the kernel comes to know the node."""
+        entry = await self._view.attributes(node, status)
+        self._tree.nodes.setdefault(node.ino, node).lookups += 1
+        return entry
+
+    def _drop_if_unused(self, node: Node) -> None:
+        if node.lookups or node.opens or node.ino == ROOT or self._tree.bindings_in(node.ino):
+            return
+        if node.life is not None:
+            self._files.bury_if_unused(node)
+        elif not any(self._tree.binding(slot) for slot in node.names):
+            self._tree.drop(node)
+
+    def _refuse_hidden(self, name: bytes) -> None:
+        if name.startswith(HIDDEN):
+            raise answer(errno.EPERM)
+
+
+def _caller(ctx: pyfuse3.RequestContext) -> Caller:
+    return Caller(ctx.uid, ctx.gid, job_of(ctx.pid))
+
+
+def _statvfs(values: os.statvfs_result) -> pyfuse3.StatvfsData:
+    data = pyfuse3.StatvfsData()
+    for name in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail"):
+        setattr(data, name, getattr(values, name))
+    for name in ("f_files", "f_ffree", "f_favail", "f_namemax"):
+        setattr(data, name, getattr(values, name))
+    return data

@@ -1,0 +1,198 @@
+"""The merged view: our names over those of the shared file system, and attributes of both.
+
+While the shared file system is in trouble, what it was last seen to have stands in for it. A
+directory that was never seen whole is not guessed at: the trouble is passed on, because "no such
+file" might make a program start from nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from typing import NamedTuple
+
+import pyfuse3
+import trio
+
+from cachexfs.durability.actions import Slot
+from cachexfs.durability.states import State
+from cachexfs.mount import attributes
+from cachexfs.mount.files import OpenFiles, answer
+from cachexfs.mount.ports import Source
+from cachexfs.ram.node import ROOT, Node, Origin, Signature, kind_of
+from cachexfs.ram.room import Room
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import GONE, Tree
+
+_SCOUTED_AT_MOST = 1024
+"""Directories waiting to be looked at; a walk through a large tree is not followed further."""
+
+
+class Found(NamedTuple):
+    """A node, and its status on the shared file system where that was asked for."""
+
+    node: Node
+    status: os.stat_result | None
+
+
+class View:
+    """Names and attributes as programs see them. Raises OSError."""
+
+    def __init__(
+        self, tree: Tree, tier: Tier, source: Source, files: OpenFiles, room: Room
+    ) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._source = source
+        self._files = files
+        self._room = room
+        self._to_scout, self._unseen = trio.open_memory_channel[int](_SCOUTED_AT_MOST)
+
+    async def scout(self) -> None:
+        """Look at directories that came into use, so that they are known when trouble comes."""
+        self._to_scout.send_nowait(ROOT)
+        async for ino in self._unseen:
+            if ino in self._tree.nodes and self._tree.seen(ino) is None:
+                with contextlib.suppress(OSError):
+                    await self._source_entries(ino)
+
+    def node(self, ino: int) -> Node:
+        """The node of an inode number that the kernel knows."""
+        try:
+            return self._tree.nodes[ino]
+        except KeyError:
+            raise answer(errno.ESTALE) from None
+
+    async def child(self, parent: int, name: bytes) -> Found:
+        """What a name stands for."""
+        slot = Slot(parent, name)
+        if ours := self._ours(slot):
+            return ours
+        if not self.is_on_source(parent):
+            raise answer(errno.ENOENT)
+        try:
+            status = await self._source.lookup(slot)
+        except OSError as error:
+            if not self._source.is_trouble(error):
+                raise
+            status = self._remembered(slot, error)
+        if ours := self._ours(slot):  # it was created or removed while we asked
+            return ours
+        self._tree.saw_name(slot, status)
+        if status is None:
+            raise answer(errno.ENOENT)
+        return self._reflect(slot, status)
+
+    async def find(self, parent: int, name: bytes) -> Node | None:
+        """What a name stands for; None when there is nothing."""
+        try:
+            return (await self.child(parent, name)).node
+        except FileNotFoundError:
+            return None
+
+    async def entries(self, ino: int) -> dict[bytes, Found]:
+        """All names of a directory."""
+        found = {
+            name: self._reflect(Slot(ino, name), status)
+            for name, status in (await self._source_entries(ino)).items()
+            if self._tree.binding(Slot(ino, name)) is None
+        }
+        for name, binding in self._tree.bindings_in(ino).items():
+            if binding.ino != GONE:
+                found[name] = Found(self.node(binding.ino), None)
+        return found
+
+    async def attributes(
+        self, node: Node, status: os.stat_result | None = None
+    ) -> pyfuse3.EntryAttributes:
+        """The attributes of a node; `status` spares the question to the shared file system."""
+        if node.blob is not None:
+            status = self._tier.path(node.blob).stat()
+            return attributes.of_status(node, status, max(1, len(node.names)))
+        if node.life is not None and (fd := self._files.fd(node.ino)) is not None:
+            return attributes.of_status(node, os.fstat(fd), max(1, len(node.names)))
+        if not self._is_reflected(node):
+            return attributes.of_node(node)
+        status = status or await self._status(node)
+        return attributes.of_status(node, status) if status else attributes.of_node(node)
+
+    def is_on_source(self, ino: int) -> bool:
+        """Whether a directory exists on the shared file system already."""
+        node = self.node(ino)
+        return node.ino == ROOT or node.place is not None
+
+    def _is_reflected(self, node: Node) -> bool:
+        return node.ino == ROOT or node.place is not None
+
+    async def _status(self, node: Node) -> os.stat_result | None:
+        """The status there; None when only what the node remembers can be had."""
+        try:
+            status = await self._source.status(node)
+        except OSError as error:
+            if (fd := self._files.fd(node.ino)) is not None:
+                return os.fstat(fd)
+            if not self._source.is_trouble(error) or error.errno == errno.ESTALE:
+                raise
+            if not node.mode:
+                raise
+            return None
+        attributes.take_status(node, status)
+        return status
+
+    def _ours(self, slot: Slot) -> Found | None:
+        binding = self._tree.binding(slot)
+        if binding is None:
+            return None
+        if binding.ino == GONE:
+            raise answer(errno.ENOENT)
+        return Found(self.node(binding.ino), None)
+
+    def _remembered(self, slot: Slot, error: OSError) -> os.stat_result | None:
+        seen = self._tree.seen(slot.parent)
+        if seen is None:
+            raise error
+        return seen.get(slot.name)
+
+    async def _source_entries(self, ino: int) -> dict[bytes, os.stat_result]:
+        if not self.is_on_source(ino):
+            return {}
+        try:
+            found = await self._source.listing(ino)
+        except OSError as error:
+            seen = self._tree.seen(ino)
+            if seen is None or not self._source.is_trouble(error):
+                raise
+            return dict(seen)
+        self._tree.saw(ino, dict(found))
+        return found
+
+    def _reflect(self, slot: Slot, status: os.stat_result) -> Found:
+        origin, kind = Origin(status.st_dev, status.st_ino), kind_of(status.st_mode)
+        known = self._tree.known_as(origin)
+        if known is not None and (known.kind != kind or self._was_replaced(known, status)):
+            self._forget_copy(known, kind == known.kind)
+        node = self._tree.reflect(origin, kind, slot)
+        attributes.take_status(node, status)
+        if kind == "directory" and self._tree.seen(node.ino) is None:
+            with contextlib.suppress(trio.WouldBlock):
+                self._to_scout.send_nowait(node.ino)
+        return Found(node, status)
+
+    def _was_replaced(self, node: Node, status: os.stat_result) -> bool:
+        """Whether another node changed a file since it became durable from here."""
+        return (
+            node.state is State.DURABLE
+            and node.signature is not None
+            and node.signature != Signature(status.st_size, status.st_mtime_ns)
+        )
+
+    def _forget_copy(self, node: Node, same_kind: bool) -> None:
+        """Our copy is out of date: the shared file system has something newer."""
+        if node.opens:
+            return  # who has it open goes on seeing what was opened, as on NFS
+        if node.blob is not None:
+            self._room.evict(node)
+        node.signature, node.life = None, None
+        if not same_kind:
+            self._tree.identify(node, None)

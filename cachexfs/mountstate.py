@@ -1,0 +1,39 @@
+"""Where a mount keeps its state: one directory for each mount point, locked while in use."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+from pathlib import Path
+
+from cachexfs.errors import CacheXError
+
+
+def directory_of(state_dir: Path, mountpoint: str) -> Path:
+    """The state directory of a mount point: readable, and different for different paths."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", mountpoint.strip("/")) or "root"
+    return state_dir / f"{readable[:64]}-{hashlib.sha256(os.fsencode(mountpoint)).hexdigest()[:8]}"
+
+
+def prepare(directory: Path) -> None:
+    """Make it. Others may look up the control socket in it, and no more."""
+    try:
+        directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CacheXError(f"node.state_dir: cannot make {directory}: {error.strerror}") from None
+
+
+def lock(directory: Path) -> int:
+    """Hold the directory for this process; returns the descriptor that holds it.
+
+    Raises `CacheXError` when another daemon has it.
+    """
+    fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise CacheXError(f"another daemon serves this mount point ({directory})") from None
+    return fd

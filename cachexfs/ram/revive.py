@@ -1,0 +1,69 @@
+"""After the daemon died: what the journal and the blobs together still hold.
+
+| the journal says | the blob is | then |
+|---|---|---|
+| settled (closed, fsynced, renamed) | there | the file is as it was; its way goes on |
+| settled once, written since | there | what was promised is in it: settled as it is now |
+| never settled | there or not | the program never finished it: dropped |
+| any | gone | lost, unless a peer or the shared file system has it |
+| no node refers to it | there | deleted |
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from cachexfs.durability.states import State
+from cachexfs.ram.node import Node
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+log = logging.getLogger(__name__)
+
+
+def revive(tree: Tree, tier: Tier) -> list[Node]:
+    """Put tree and tier in agreement; returns the nodes whose blob is gone."""
+    nodes = list(tree.nodes.values())
+    for node in nodes:
+        node.lookups = node.opens = node.writers = 0
+    for node in nodes:
+        if node.state is State.GONE or _was_never_finished(node):
+            _drop(tree, tier, node)
+    _delete_orphans(tier, tree.nodes.values())
+    missing = [n for n in tree.nodes.values() if n.blob is not None and not tier.holds(n.blob)]
+    for node in missing:
+        node.blob = None
+    return missing
+
+
+def unfinished(tree: Tree) -> list[Node]:
+    """The files whose way to safety has to be taken up again, in the order in which they settled."""
+    waiting = [
+        node
+        for node in tree.captured()
+        if node.names and node.state in (State.OPEN, State.CAPTURED, State.REPLICATED)
+    ]
+    return sorted(waiting, key=lambda node: (node.settled_at_ns, node.ino))
+
+
+def _was_never_finished(node: Node) -> bool:
+    return node.life is not None and node.life.settled == 0
+
+
+def _drop(tree: Tree, tier: Tier, node: Node) -> None:
+    if node.names:
+        log.warning("%s was still being written and is dropped", tree.path_of(node).decode())
+    for slot in list(node.names):
+        binding = tree.binding(slot)
+        if binding and binding.ino == node.ino:
+            tree.release(slot)
+    if node.blob is not None:
+        tier.delete(node.blob)
+    tree.drop(node)
+
+
+def _delete_orphans(tier: Tier, nodes: Iterable[Node]) -> None:
+    used = {node.blob for node in nodes} | {b for node in nodes for b in node.retained.values()}
+    for blob in tier.blobs() - used:
+        tier.delete(blob)
