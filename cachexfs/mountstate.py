@@ -36,4 +36,6 @@ def lock(directory: Path) -> int:
     except BlockingIOError:
         os.close(fd)
         raise CacheXError(f"another daemon serves this mount point ({directory})") from None
+    os.ftruncate(fd, 0)
+    os.write(fd, str(os.getpid()).encode())  # for a person who looks for it
     return fd

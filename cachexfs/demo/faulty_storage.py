@@ -42,7 +42,7 @@ class FaultyStorage:
         self.backing = backing
         self.mountpoint = mountpoint
         self._process: subprocess.Popen[bytes] | None = None
-        self._hanging = False
+        self._ill = False
         self._lock = threading.Lock()
 
     def start(self) -> None:
@@ -66,24 +66,25 @@ class FaultyStorage:
         process, self._process = self._process, None
         if process is None:
             return
-        unmounting = detach(self.mountpoint)
-        # Unmounting writes back what is dirty, which needs the storage alive and well.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            unmounting.wait(0 if self._hanging else UNMOUNT_S)
+        if not self._ill:
+            # Unmounting writes back what is dirty, which needs the storage alive.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                detach(self.mountpoint).wait(UNMOUNT_S)
+        # While the storage hangs nothing may be forked before this: the child would close the files
+        # that this process has open there, wait for the storage, and its parent for it.
         process.kill()
         process.communicate()
-        unmounting.wait()
         if is_mountpoint(self.mountpoint):
             detach(self.mountpoint).wait()
-        self._hanging = False
+        self._ill = False
 
     def set_fault(self, *faults: Fault) -> None:
         """Put these faults in force in the place of all others; of several the first that fits."""
-        self._hanging = any(fault.hang for fault in faults)
+        self._ill = bool(faults)
         self._order(msgspec.json.encode(faults))
 
     def clear(self) -> None:
-        """Be well again: what hung is carried out now."""
+        """Be well again: what hung or was slow is carried out now."""
         self.set_fault()
 
     @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from errno import EIO
@@ -46,13 +47,19 @@ class Gate:
             verdict = self._rules.verdict(op, known, size_bytes, trio.current_time())
             if isinstance(verdict, Fail):
                 raise FUSEError(verdict.errno)
-            if not isinstance(verdict, Hang):
-                break
-            self._waiting += 1
+            if isinstance(verdict, Hang):
+                await self._wait(math.inf)
+                continue
+            if verdict.delay_s:
+                await self._wait(verdict.delay_s)
+            return
+
+    async def _wait(self, limit_s: float) -> None:
+        """Return after so long, or when the rules change."""
+        self._waiting += 1
+        with trio.move_on_after(limit_s):
             await self._changed.wait()
-            self._waiting -= 1
-        if verdict.delay_s:
-            await trio.sleep(verdict.delay_s)
+        self._waiting -= 1
 
 
 def answers(handler: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:

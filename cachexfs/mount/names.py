@@ -21,6 +21,7 @@ import trio
 from cachexfs.durability.actions import Action, Link, Mkdir, Rename, Rmdir, Slot, Symlink, Unlink
 from cachexfs.durability.ledger import Entry
 from cachexfs.durability.states import State
+from cachexfs.mount.attributes import take_status
 from cachexfs.mount.files import OpenFiles, answer
 from cachexfs.mount.ports import Safety, Source
 from cachexfs.mount.view import View
@@ -102,6 +103,7 @@ class Names:
             return self._local_directory(slot, mode, caller), None
         self._tree.saw_name(slot, made)
         node = self._tree.reflect(Origin(made.st_dev, made.st_ino), "directory", slot)
+        take_status(node, made)
         self._tree.saw(node.ino, {})
         self._safety.tell_peers(Mkdir(node.ino, slot))
         return node, made
