@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,12 @@ class Client:
         """Send a request and wait for its answer; `patience_s` None waits for ever."""
         request = json.dumps({"verb": verb, **arguments}).encode() + b"\n"
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            with (
+                short_path(self.socket_path) as address,
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
+            ):
                 link.settimeout(patience_s)
-                link.connect(str(self.socket_path))
+                link.connect(address)
                 link.sendall(request)
                 answer = _read_line(link)
         except TimeoutError:
@@ -49,6 +53,16 @@ class Client:
 
     def _who(self) -> str:
         return f"the daemon of {self.mountpoint or self.socket_path.parent.name}"
+
+
+@contextlib.contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """The same path, short enough for a socket's address (108 bytes, unix(7)). Raises OSError."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)
 
 
 def of_path(path: str) -> tuple[Client, str]:
@@ -78,7 +92,7 @@ def _below(absolute: str, mountpoint: str, path: str) -> str:
     for candidate in (
         absolute,
         os.path.realpath(os.path.dirname(absolute)) + "/" + os.path.basename(absolute),
-    ):  # noqa: E501
+    ):
         if candidate == mountpoint:
             return ""
         if candidate.startswith(mountpoint + "/"):

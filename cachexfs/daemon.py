@@ -72,14 +72,13 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
     secret = read_secret(config) if config.partners else b""
     tier = open_tier(state, config.ram_limit_bytes, huge_pages=config.ram.huge_pages)
     journal = Journal(tier.root / "journal.db")
+    keep = True  # until it is known that nothing in it is needed
     try:
         mount = _compose(config, wanted, state, tier, journal, secret)
+        keep = mount.has_unsafe_files()
         _protect()
         await mount.serve(ready)
         keep = mount.has_unsafe_files()
-    except CacheXError:
-        keep = bool(journal.nodes())
-        raise
     finally:
         journal.close()
         if not keep:

@@ -130,7 +130,8 @@ class Node:
     def mount(self) -> Path:
         """Mount; returns the mount point."""
         self.mountpoint.mkdir(exist_ok=True)
-        run("mount", self.source, self.mountpoint, "-c", self.config)
+        done = run("mount", self.source, self.mountpoint, "-c", self.config, check=False)
+        assert done.returncode == 0, done.stderr + self.log
         return self.mountpoint
 
     def umount(self, level: str = "durable", **kwargs: Any) -> None:

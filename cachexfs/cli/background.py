@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from cachexfs.errors import CacheXError
+
+if sys.version_info < (3, 11):
+    from exceptiongroup import BaseExceptionGroup
 
 READY_S = 30.0
 """A daemon is ready in well under a second; a file system in trouble may take longer."""
@@ -42,6 +46,23 @@ def start_in_background(arguments: list[str], log: Path) -> None:
     if not _became_ready(reader):
         raise CacheXError(_why(child, log, begin))
     child.returncode = 0  # it lives on without us: nothing to wait for
+
+
+def run_daemon(main: Callable[[], Awaitable[None]]) -> None:
+    """Run a daemon's tasks in an event loop; what ends them is one error, not a group of one."""
+    import trio
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        trio.run(main)
+    except BaseExceptionGroup as group:
+        raise _innermost(group) from group
+
+
+def _innermost(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
 
 
 def teller(ready_fd: int | None) -> Callable[[], None]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
+from functools import partial
 from pathlib import Path
 
 import click
 
 from cachexfs import mountstate
-from cachexfs.cli.background import start_in_background, teller
+from cachexfs.cli.background import run_daemon, start_in_background, teller
 from cachexfs.cli.options import config_option
 from cachexfs.config import Config, load, read_secret
 from cachexfs.errors import CacheXError, UsageError
@@ -93,13 +93,10 @@ def serve(
     config: Config, source: Path, mountpoint: Path, flags: frozenset[str], ready_fd: int | None
 ) -> None:
     """Be the daemon."""
-    import trio
-
     from cachexfs import daemon
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     wanted = daemon.Wanted(source, mountpoint, flags)
-    trio.run(daemon.run, config, wanted, teller(ready_fd))
+    run_daemon(partial(daemon.run, config, wanted, teller(ready_fd)))
 
 
 def start(

@@ -11,12 +11,14 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from cachexfs.client import short_path
 from cachexfs.errors import CacheXError
 
 log = logging.getLogger(__name__)
@@ -37,20 +39,25 @@ async def serve(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer requests at a Unix socket until cancelled."""
-    path.unlink(missing_ok=True)
-    listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        await listener.bind(str(path))
-        path.chmod(0o666)
-        listener.listen(64)
+    with _listening_at(path) as listener:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
                 connection, _ = await listener.accept()
                 nursery.start_soon(_converse, trio.SocketStream(connection), verbs)
-    finally:
-        listener.close()
-        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _listening_at(path: Path) -> Iterator[trio.socket.SocketType]:
+    path.unlink(missing_ok=True)
+    with short_path(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(address)
+        path.chmod(0o666)
+        listener.listen(64)
+        try:
+            yield trio.socket.from_stdlib_socket(listener)
+        finally:
+            path.unlink(missing_ok=True)
 
 
 async def _converse(
