@@ -146,7 +146,7 @@ install_torch() {
 }
 
 pip_install() {
-  if "$VENV/bin/python" -m pip install -q --disable-pip-version-check "$@"; then return 0; fi
+  if "$VENV/bin/python" -m pip install -qq --disable-pip-version-check "$@"; then return 0; fi
   case "$*" in
     *test* | *torch*)
       say "$TORCH has no build for every Python; this one is $(version_of "$VENV/bin/python")."
@@ -158,6 +158,7 @@ pip_install() {
 
 # --- FUSE
 
+# shellcheck disable=SC2034  # read by those that source this
 NO_FUSE="/dev/fuse is missing or closed. On a machine of your own try 'modprobe fuse' as root; a \
 container needs --device /dev/fuse --cap-add SYS_ADMIN."
 
