@@ -116,7 +116,7 @@ def _control_of(path: str) -> dict[str, str] | None:
 
 
 def _read_line(link: socket.socket) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     while not parts or not parts[-1].endswith(b"\n"):
         part = link.recv(1 << 16)
         if not part:

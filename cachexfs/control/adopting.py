@@ -16,7 +16,7 @@ from cachexfs.errors import CacheXError
 from cachexfs.mount.names import Caller, Names
 from cachexfs.mount.view import View
 from cachexfs.peers.messages import Replica
-from cachexfs.ram.attributes import Changes, apply
+from cachexfs.ram.attributes import Changes, apply, owned
 from cachexfs.ram.node import ROOT, Node
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
@@ -197,8 +197,8 @@ class TreeWriter:
     async def finish(self) -> None:
         """The content is whole."""
         replica = self._replica
-        owner = (replica.uid, replica.gid) if os.geteuid() == 0 else (None, None)
-        apply(self._fd, Changes(replica.mode, *owner, replica.atime_ns, replica.mtime_ns))
+        changes = Changes(replica.mode, atime_ns=replica.atime_ns, mtime_ns=replica.mtime_ns)
+        apply(self._fd, owned(changes, replica.uid, replica.gid))
         os.close(self._fd)
         await self._sink.adopt(replica, self._slot, self._blob)
 

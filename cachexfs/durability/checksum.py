@@ -19,7 +19,7 @@ _CRC_BYTES = 4
 class Chunk(NamedTuple):
     """A range of a file: its number, where it begins and how long it is, in bytes."""
 
-    index: int
+    number: int
     offset: int
     length: int
 

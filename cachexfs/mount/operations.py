@@ -12,8 +12,8 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import pyfuse3
 
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _guarded(handler: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
     @functools.wraps(handler)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:

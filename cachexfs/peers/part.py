@@ -35,14 +35,14 @@ class Part:
         held_bytes = os.fstat(self._fd).st_size
         for chunk in chunks(min(held_bytes, self.replica.size_bytes)):
             if self._is_right(chunk, os.pread(self._fd, chunk.length, chunk.offset)):
-                self.missing.discard(chunk.index)
+                self.missing.discard(chunk.number)
 
     def borrow(self, fd: int, crcs: bytes) -> None:
         """Copy the chunks that a file with these checksums has in common. Raises `OSError`."""
         for chunk in chunks(self.replica.size_bytes):
-            same = crc_at(crcs, chunk.index) == crc_at(self.replica.crcs, chunk.index)
-            if same and chunk.index in self.missing:
-                self.write(chunk.index, memoryview(os.pread(fd, chunk.length, chunk.offset)))
+            same = crc_at(crcs, chunk.number) == crc_at(self.replica.crcs, chunk.number)
+            if same and chunk.number in self.missing:
+                self.write(chunk.number, memoryview(os.pread(fd, chunk.length, chunk.offset)))
 
     def write(self, index: int, data: memoryview) -> bool:
         """Store one chunk; False when it is not what the checksum promises. Raises `OSError`."""
@@ -80,5 +80,5 @@ class Part:
             os.close(fd)
 
     def _is_right(self, chunk: Chunk, data: bytes | memoryview) -> bool:
-        expected = crc_at(self.replica.crcs, chunk.index)
+        expected = crc_at(self.replica.crcs, chunk.number)
         return len(data) == chunk.length and chunk_crc(data) == expected

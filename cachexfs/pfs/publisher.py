@@ -12,34 +12,22 @@ therefore succeeds when it finds its own work done.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
-import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import trio
 
-from cachexfs.durability.actions import (
-    Action,
-    Attributes,
-    Link,
-    Mkdir,
-    Publish,
-    Rename,
-    Rmdir,
-    Slot,
-    Symlink,
-    Unlink,
-)
+from cachexfs.durability.actions import Action, Publish, Slot
 from cachexfs.durability.ledger import Entry, Ledger
-from cachexfs.pfs import copying, renameat2
-from cachexfs.pfs.health import is_trouble
+from cachexfs.pfs import copying
+from cachexfs.pfs.deeds import Deeds
 from cachexfs.pfs.source import Source
-from cachexfs.ram.attributes import Changes, like
 from cachexfs.ram.journal import Journal
-from cachexfs.ram.node import HIDDEN, Node, Origin, Signature
+from cachexfs.ram.node import ROOT, Node
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -55,9 +43,6 @@ class Observer(Protocol):
 
     def committed(self, node: Node, version: int) -> None:
         """The shared file system holds this version, in place."""
-
-    def lost_place(self, node: Node) -> None:
-        """The file cannot be put in place; `node.reason` says why."""
 
 
 @dataclass
@@ -85,7 +70,6 @@ class Publisher:
         *,
         tag: str,
     ) -> None:
-        self._tag = tag.encode()
         self._tree = tree
         self._tier = tier
         self._journal = journal
@@ -93,17 +77,10 @@ class Publisher:
         self._observer = observer
         self._ledger = Ledger()
         self._errands: dict[int, _Errand] = {}
+        self._publishing: dict[int, list[tuple[_Errand, Publish]]] = {}
         self._flushes = trio.CapacityLimiter(FLUSHES)
         self._nursery: trio.Nursery | None = None
-        self._perform: dict[type[Action], Callable[[Entry], Awaitable[None]]] = {
-            Rename: self._rename,
-            Link: self._link,
-            Unlink: self._unlink,
-            Rmdir: self._rmdir,
-            Mkdir: self._mkdir,
-            Symlink: self._symlink,
-            Attributes: self._attributes,
-        }
+        self._deeds = Deeds(tree, tier, source, tag)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry out what the journal still holds, and all that is added, until cancelled."""
@@ -128,11 +105,7 @@ class Publisher:
 
     def is_publishing(self, ino: int, version: int) -> bool:
         """Whether an entry for this very content is waiting."""
-        return any(
-            isinstance(action := errand.entry.action, Publish)
-            and (action.ino, action.version) == (ino, version)
-            for errand in self._errands.values()
-        )
+        return any(action.version == version for _, action in self._publishing.get(ino, []))
 
     async def finished(self, entry: Entry) -> None:
         """Return when an entry is done."""
@@ -141,8 +114,7 @@ class Publisher:
 
     def flushed_bytes(self, ino: int) -> int:
         """How much of a file has reached the shared file system, under its hidden name."""
-        of_file = (e.flushed_bytes for e in self._publishing() if e.entry.action.ino == ino)
-        return max(of_file, default=0)
+        return max((errand.flushed_bytes for errand, _ in self._publishing.get(ino, [])), default=0)
 
     def waiting(self) -> int:
         """How many entries are not carried out yet."""
@@ -154,17 +126,15 @@ class Publisher:
 
     def retire(self, ino: int) -> None:
         """The file is deleted or has new content: copies of the old one are not wanted."""
-        for errand in self._publishing():
-            if errand.entry.action.ino == ino:
-                errand.wanted = self._blob_of(errand.entry.action) is not None
-
-    def _publishing(self) -> list[_Errand]:
-        return [e for e in self._errands.values() if isinstance(e.entry.action, Publish)]
+        for errand, action in self._publishing.get(ino, []):
+            errand.wanted = self._blob_of(action) is not None
 
     # --- one entry ------------------------------------------------------------------------------
 
     def _start(self, entry: Entry) -> None:
         errand = self._errands[entry.seq] = _Errand(entry)
+        if isinstance(entry.action, Publish):
+            self._publishing.setdefault(entry.action.ino, []).append((errand, entry.action))
         if self._ledger.is_ready(entry.seq):
             errand.turn.set()
         assert self._nursery is not None
@@ -173,13 +143,20 @@ class Publisher:
     async def _carry_out(self, errand: _Errand) -> None:
         action = errand.entry.action
         if isinstance(action, Publish):
+            if not self._has_ground(action):
+                await errand.turn.wait()
             await self._insist(errand, lambda: self._flush(errand, action))
             await errand.turn.wait()
             await self._insist(errand, lambda: self._publish(errand, action))
         else:
             await errand.turn.wait()
-            await self._insist(errand, lambda: self._perform[type(action)](errand.entry))
+            await self._insist(errand, lambda: self._deeds.perform(errand.entry))
         self._close(errand)
+
+    def _has_ground(self, action: Publish) -> bool:
+        """Whether the directory to copy into exists there; if not, its making comes first."""
+        parent = self._tree.nodes.get(action.slots[0].parent)
+        return parent is not None and (parent.ino == ROOT or parent.place is not None)
 
     async def _insist(self, errand: _Errand, attempt: Callable[[], Awaitable[None]]) -> None:
         """Try until it works."""
@@ -211,9 +188,16 @@ class Publisher:
                 self._tree.settle(slot, errand.entry.seq)
             self._journal.drop_entry(errand.entry.seq)
         del self._errands[errand.entry.seq]
+        self._forget_publishing(errand)
         for entry in self._ledger.done(errand.entry.seq):
             self._errands[entry.seq].turn.set()
         errand.done.set()
+
+    def _forget_publishing(self, errand: _Errand) -> None:
+        ino = errand.entry.action.ino
+        left = [pair for pair in self._publishing.pop(ino, []) if pair[0] is not errand]
+        if left:
+            self._publishing[ino] = left
 
     # --- publishing a file ----------------------------------------------------------------------
 
@@ -228,7 +212,7 @@ class Publisher:
         return node.blob if is_present and action.version > node.life.committed else None
 
     async def _flush(self, errand: _Errand, action: Publish) -> None:
-        parent, temp = action.slots[0].parent, self._temp_name(errand.entry)
+        parent, temp = action.slots[0].parent, self._deeds.temp_name(errand.entry)
 
         def progress(done_bytes: int) -> bool:
             errand.flushed_bytes = done_bytes
@@ -243,10 +227,8 @@ class Publisher:
             if blob is None:
                 return
             path = self._tier.path(blob)
-            try:
+            with contextlib.suppress(copying.Stopped):
                 await self._source.work(call)
-            except copying.Stopped:
-                pass
 
     async def _publish(self, errand: _Errand, action: Publish) -> None:
         blob = self._blob_of(action)
@@ -254,14 +236,14 @@ class Publisher:
             await self._discard(errand.entry, action)
             return
         node, path = self._tree.nodes[action.ino], self._tier.path(blob)
-        temp, xattrs = self._temp_name(errand.entry), dict(node.xattrs)
+        temp, xattrs = self._deeds.temp_name(errand.entry), dict(node.xattrs)
 
         def call() -> copying.Committed:
             first, *others = action.slots
             with self._source.directory(first.parent) as fd:
                 made = copying.commit(fd, temp, first.name, path, xattrs)
             for slot in others:
-                self._link_over(first, slot, temp)
+                self._deeds.link_over(first, slot, temp)
             return made
 
         try:
@@ -286,205 +268,18 @@ class Publisher:
             self._observer.committed(node, action.version)
 
     async def _discard(self, entry: Entry, action: Publish) -> None:
-        temp = Slot(action.slots[0].parent, self._temp_name(entry))
+        temp = Slot(action.slots[0].parent, self._deeds.temp_name(entry))
         node = self._tree.nodes.get(action.ino)
         if node and (blob := node.retained.pop(action.version, None)) is not None:
             self._tier.delete(blob)
             self._tree.save(node)
 
         def call() -> None:
-            try:
+            with contextlib.suppress(FileNotFoundError):
                 with self._source.directory(temp.parent) as fd:
                     os.unlink(temp.name, dir_fd=fd)
-            except FileNotFoundError:
-                pass
 
         await self._source.work(call)
-
-    def _link_over(self, first: Slot, slot: Slot, temp: bytes) -> None:
-        hidden = Slot(slot.parent, temp)
-        self._source.make_link(first, hidden)
-        self._source.move(hidden, slot)
-        with self._source.directory(slot.parent) as fd:
-            copying.sync_directory(fd)
-
-    # --- the other actions: each finds its own work done, and then succeeds ------------------------
-
-    def _origin_at(self, slot: Slot) -> Origin | None:
-        try:
-            with self._source.directory(slot.parent) as fd:
-                status = os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-        return Origin(status.st_dev, status.st_ino)
-
-    async def _rename(self, entry: Entry) -> None:
-        action = entry.action
-        assert isinstance(action, Rename)
-        node = self._tree.nodes.get(action.ino)
-        origin = node.origin if node else None
-
-        def call() -> None:
-            if action.exchange:
-                self._source.move(action.old, action.new, renameat2.EXCHANGE)
-            elif origin is not None and self._origin_at(action.old) == origin:
-                self._source.move(action.old, action.new)
-            elif origin is None or self._origin_at(action.new) != origin:
-                # Never published under the old name: what stands there was overwritten here.
-                self._remove(action.old)
-            self._sync(action.old.parent, action.new.parent)
-
-        await self._source.work(call)
-        self._moved(action.old, action.new, exchange=action.exchange)
-
-    def _moved(self, old: Slot, new: Slot, *, exchange: bool) -> None:
-        """Follow what a rename on the shared file system did to the places there."""
-        inos = {binding.ino for s in (old, new) if (binding := self._tree.binding(s))}
-        nodes = [self._tree.nodes[ino] for ino in inos if ino in self._tree.nodes]
-        for node in nodes:
-            if node.place == old:
-                node.place = new
-            elif node.place == new:
-                node.place = old if exchange else None
-            self._tree.save(node)
-        self._tree.saw_name(old, None)
-
-    async def _link(self, entry: Entry) -> None:
-        action = entry.action
-        assert isinstance(action, Link)
-
-        def call() -> None:
-            try:
-                self._source.make_link(action.old, action.new)
-            except FileExistsError:
-                self._link_over(action.old, action.new, self._temp_name(entry))
-            except FileNotFoundError:
-                return  # not published under the first name: its next publishing makes both
-            self._sync(action.new.parent)
-
-        await self._source.work(call)
-
-    async def _unlink(self, entry: Entry) -> None:
-        action = entry.action
-        assert isinstance(action, Unlink)
-        await self._source.work(lambda: self._remove(action.slot))
-        self._tree.saw_name(action.slot, None)
-
-    async def _rmdir(self, entry: Entry) -> None:
-        action = entry.action
-        assert isinstance(action, Rmdir)
-
-        def call() -> None:
-            try:
-                self._source.remove_directory(action.slot)
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY:
-                    raise
-                # Another node put something in: its files win, and the directory stays.
-
-        await self._source.work(call)
-        self._tree.saw_name(action.slot, None)
-        self._source.directories.forget(action.ino)
-
-    async def _mkdir(self, entry: Entry) -> None:
-        action = entry.action
-        assert isinstance(action, Mkdir)
-        node = self._tree.nodes.get(action.ino)
-        if node is None:
-            return
-        mode, uid, gid = node.mode, node.uid, node.gid
-
-        def call() -> os.stat_result:
-            try:
-                return self._source.make_directory(action.slot, mode, uid, gid)
-            except FileExistsError:
-                with self._source.directory(action.slot.parent) as fd:
-                    found = os.stat(action.slot.name, dir_fd=fd, follow_symlinks=False)
-                if not stat.S_ISDIR(found.st_mode):
-                    raise
-                return found
-
-        made = await self._source.work(call)
-        self._tree.identify(node, Origin(made.st_dev, made.st_ino))
-        node.place = action.slot
-        self._tree.saw_name(action.slot, made)
-        self._tree.save(node)
-
-    async def _symlink(self, entry: Entry) -> None:
-        action = entry.action
-        assert isinstance(action, Symlink)
-        node = self._tree.nodes.get(action.ino)
-        if node is None or not node.names:
-            return
-        target, temp = node.target, self._temp_name(entry)
-        owner, times = (node.uid, node.gid), (node.atime_ns, node.mtime_ns)
-
-        def call() -> copying.Committed:
-            with self._source.directory(action.slot.parent) as fd:
-                try:
-                    os.symlink(target, temp, dir_fd=fd)
-                except FileExistsError:
-                    pass
-                if os.geteuid() == 0:
-                    os.chown(temp, *owner, dir_fd=fd, follow_symlinks=False)
-                os.utime(temp, ns=times, dir_fd=fd, follow_symlinks=False)
-                os.rename(temp, action.slot.name, src_dir_fd=fd, dst_dir_fd=fd)
-                copying.sync_directory(fd)
-                return copying.committed_as(
-                    os.stat(action.slot.name, dir_fd=fd, follow_symlinks=False)
-                )
-
-        made = await self._source.work(call)
-        self._tree.identify(node, made.origin)
-        node.place = action.slot
-        self._tree.saw_name(action.slot, made.status)
-        self._tree.save(node)
-
-    async def _attributes(self, entry: Entry) -> None:
-        node = self._tree.nodes.get(entry.action.ino)
-        if node is None or node.origin is None or node.place is None:
-            return
-        place = (node.ino, node.place, node.origin)
-        changes, xattrs = self._wanted_attributes(node), dict(node.xattrs)
-
-        def call() -> Signature | None:
-            try:
-                with self._source.object(*place) as path:
-                    copying.dress(path, changes, xattrs)
-                    return copying.committed_as(os.stat(path)).signature
-            except OSError as error:
-                if is_trouble(error) and error.errno != errno.ESTALE:
-                    raise
-                return None  # gone, or replaced: there is nothing to bring up to date
-
-        signature = await self._source.work(call)
-        if signature and node.life and node.life.committed == node.life.version:
-            node.signature = signature
-        self._tree.save(node)
-
-    def _wanted_attributes(self, node: Node) -> Changes:
-        if node.blob is not None:
-            return like(self._tier.path(node.blob).stat())
-        return Changes(node.mode, node.uid, node.gid, node.atime_ns, node.mtime_ns)
-
-    def _temp_name(self, entry: Entry) -> bytes:
-        # Two mounts may publish into one directory at the same time, so the tag tells them apart.
-        return HIDDEN + self._tag + f"-{entry.action.ino:x}-{entry.seq}.tmp".encode()
-
-    def _remove(self, slot: Slot) -> None:
-        try:
-            with self._source.directory(slot.parent) as fd:
-                os.unlink(slot.name, dir_fd=fd)
-                copying.sync_directory(fd)
-        except FileNotFoundError:
-            pass
-
-    def _sync(self, *parents: int) -> None:
-        for parent in set(parents):
-            with self._source.directory(parent) as fd:
-                copying.sync_directory(fd)
 
 
 def _sentence(error: OSError) -> str:

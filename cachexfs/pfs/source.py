@@ -333,7 +333,7 @@ def _own(name: bytes, parent: int, uid: int, gid: int) -> None:
 def _list(parent: int) -> dict[bytes, os.stat_result]:
     fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
     try:
-        found = {}
+        found: dict[bytes, os.stat_result] = {}
         with os.scandir(fd) as entries:
             for entry in entries:
                 name = os.fsencode(entry.name)

@@ -31,8 +31,13 @@ def apply(path: str | int, changes: Changes) -> None:
 
 def like(status: os.stat_result) -> Changes:
     """The changes that make a file's attributes like `status`. Only root can give files away."""
-    owner = (status.st_uid, status.st_gid) if os.geteuid() == 0 else (None, None)
-    return Changes(status.st_mode, *owner, status.st_atime_ns, status.st_mtime_ns)
+    changes = Changes(mode=status.st_mode, atime_ns=status.st_atime_ns, mtime_ns=status.st_mtime_ns)
+    return owned(changes, status.st_uid, status.st_gid)
+
+
+def owned(changes: Changes, uid: int, gid: int) -> Changes:
+    """The changes, with an owner where one can be given: only root can."""
+    return changes._replace(uid=uid, gid=gid) if os.geteuid() == 0 else changes
 
 
 def read_xattrs(path: str | int) -> dict[bytes, bytes]:

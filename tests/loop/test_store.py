@@ -34,8 +34,8 @@ class Peer:
         part = self.store.offer(held, session)
         view = memoryview(content)
         for chunk in chunks(len(content)) if part else ():
-            if part is not None and chunk.index in part.missing:
-                assert part.write(chunk.index, view[chunk.offset : chunk.offset + chunk.length])
+            if part is not None and chunk.number in part.missing:
+                assert part.write(chunk.number, view[chunk.offset : chunk.offset + chunk.length])
         return Put(held, part)
 
     def put(self, held: Replica, content: bytes = b"", session: bytes = b"1") -> None:

@@ -1,0 +1,241 @@
+"""What the ledger asks of the shared file system besides publishing files: names and attributes.
+
+Each deed may be done twice (the daemon may die between the deed and its note), so each finds its
+own work done, and then succeeds. What another node did meanwhile is respected: an object is moved
+or changed only if it is the one that is meant.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Awaitable, Callable
+
+from cachexfs.durability.actions import (
+    Action,
+    Attributes,
+    Link,
+    Mkdir,
+    Rename,
+    Rmdir,
+    Slot,
+    Symlink,
+    Unlink,
+)
+from cachexfs.durability.ledger import Entry
+from cachexfs.pfs import copying, renameat2
+from cachexfs.pfs.health import is_trouble
+from cachexfs.pfs.source import Source
+from cachexfs.ram.attributes import Changes, like
+from cachexfs.ram.node import HIDDEN, Node, Origin, Signature
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+
+class Deeds:
+    """Carries one action out. Raises OSError when it has to be tried again."""
+
+    def __init__(self, tree: Tree, tier: Tier, source: Source, tag: str) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._source = source
+        self._tag = tag.encode()
+        self._table: dict[type[Action], Callable[[Entry], Awaitable[None]]] = {
+            Rename: self._rename,
+            Link: self._link,
+            Unlink: self._unlink,
+            Rmdir: self._rmdir,
+            Mkdir: self._mkdir,
+            Symlink: self._symlink,
+            Attributes: self._attributes,
+        }
+
+    async def perform(self, entry: Entry) -> None:
+        """Carry an entry's action out."""
+        await self._table[type(entry.action)](entry)
+
+    def link_over(self, first: Slot, slot: Slot, temp: bytes) -> None:
+        """Make `slot` a name of what `first` names, over whatever is there; in a thread."""
+        hidden = Slot(slot.parent, temp)
+        self._source.make_link(first, hidden)
+        self._source.move(hidden, slot)
+        with self._source.directory(slot.parent) as fd:
+            copying.sync_directory(fd)
+
+    def _origin_at(self, slot: Slot) -> Origin | None:
+        try:
+            with self._source.directory(slot.parent) as fd:
+                status = os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return Origin(status.st_dev, status.st_ino)
+
+    async def _rename(self, entry: Entry) -> None:
+        action = entry.action
+        assert isinstance(action, Rename)
+        node = self._tree.nodes.get(action.ino)
+        origin = node.origin if node else None
+
+        def call() -> None:
+            if action.exchange:
+                self._source.move(action.old, action.new, renameat2.EXCHANGE)
+            elif origin is not None and self._origin_at(action.old) == origin:
+                self._source.move(action.old, action.new)
+            elif origin is None or self._origin_at(action.new) != origin:
+                # Never published under the old name: what stands there was overwritten here.
+                self._remove(action.old)
+            self._sync(action.old.parent, action.new.parent)
+
+        await self._source.work(call)
+        self._moved(action.old, action.new, exchange=action.exchange)
+
+    def _moved(self, old: Slot, new: Slot, *, exchange: bool) -> None:
+        """Follow what a rename on the shared file system did to the places there."""
+        inos = {binding.ino for s in (old, new) if (binding := self._tree.binding(s))}
+        nodes = [self._tree.nodes[ino] for ino in inos if ino in self._tree.nodes]
+        for node in nodes:
+            if node.place == old:
+                node.place = new
+            elif node.place == new:
+                node.place = old if exchange else None
+            self._tree.save(node)
+        self._tree.saw_name(old, None)
+
+    async def _link(self, entry: Entry) -> None:
+        action = entry.action
+        assert isinstance(action, Link)
+
+        def call() -> None:
+            try:
+                self._source.make_link(action.old, action.new)
+            except FileExistsError:
+                self.link_over(action.old, action.new, self.temp_name(entry))
+            except FileNotFoundError:
+                return  # not published under the first name: its next publishing makes both
+            self._sync(action.new.parent)
+
+        await self._source.work(call)
+
+    async def _unlink(self, entry: Entry) -> None:
+        action = entry.action
+        assert isinstance(action, Unlink)
+        await self._source.work(lambda: self._remove(action.slot))
+        self._tree.saw_name(action.slot, None)
+
+    async def _rmdir(self, entry: Entry) -> None:
+        action = entry.action
+        assert isinstance(action, Rmdir)
+
+        def call() -> None:
+            try:
+                self._source.remove_directory(action.slot)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+                # Another node put something in: its files win, and the directory stays.
+
+        await self._source.work(call)
+        self._tree.saw_name(action.slot, None)
+        self._source.directories.forget(action.ino)
+
+    async def _mkdir(self, entry: Entry) -> None:
+        action = entry.action
+        assert isinstance(action, Mkdir)
+        node = self._tree.nodes.get(action.ino)
+        if node is None:
+            return
+        mode, uid, gid = node.mode, node.uid, node.gid
+
+        def call() -> os.stat_result:
+            try:
+                return self._source.make_directory(action.slot, mode, uid, gid)
+            except FileExistsError:
+                with self._source.directory(action.slot.parent) as fd:
+                    found = os.stat(action.slot.name, dir_fd=fd, follow_symlinks=False)
+                if not stat.S_ISDIR(found.st_mode):
+                    raise
+                return found
+
+        made = await self._source.work(call)
+        self._tree.identify(node, Origin(made.st_dev, made.st_ino))
+        node.place = action.slot
+        self._tree.saw_name(action.slot, made)
+        self._tree.save(node)
+
+    async def _symlink(self, entry: Entry) -> None:
+        action = entry.action
+        assert isinstance(action, Symlink)
+        node = self._tree.nodes.get(action.ino)
+        if node is None or not node.names:
+            return
+        target, temp = node.target, self.temp_name(entry)
+        owner, times = (node.uid, node.gid), (node.atime_ns, node.mtime_ns)
+
+        def call() -> copying.Committed:
+            with self._source.directory(action.slot.parent) as fd:
+                try:
+                    os.symlink(target, temp, dir_fd=fd)
+                except FileExistsError:
+                    pass
+                if os.geteuid() == 0:
+                    os.chown(temp, *owner, dir_fd=fd, follow_symlinks=False)
+                os.utime(temp, ns=times, dir_fd=fd, follow_symlinks=False)
+                os.rename(temp, action.slot.name, src_dir_fd=fd, dst_dir_fd=fd)
+                copying.sync_directory(fd)
+                return copying.committed_as(
+                    os.stat(action.slot.name, dir_fd=fd, follow_symlinks=False)
+                )
+
+        made = await self._source.work(call)
+        self._tree.identify(node, made.origin)
+        node.place = action.slot
+        self._tree.saw_name(action.slot, made.status)
+        self._tree.save(node)
+
+    async def _attributes(self, entry: Entry) -> None:
+        node = self._tree.nodes.get(entry.action.ino)
+        if node is None or node.origin is None or node.place is None:
+            return
+        place = (node.ino, node.place, node.origin)
+        changes, xattrs = self._wanted_attributes(node), dict(node.xattrs)
+
+        def call() -> Signature | None:
+            try:
+                with self._source.object(*place) as path:
+                    copying.dress(path, changes, xattrs)
+                    return copying.committed_as(os.stat(path)).signature
+            except OSError as error:
+                if is_trouble(error) and error.errno != errno.ESTALE:
+                    raise
+                return None  # gone, or replaced: there is nothing to bring up to date
+
+        signature = await self._source.work(call)
+        if signature and node.life and node.life.committed == node.life.version:
+            node.signature = signature
+        self._tree.save(node)
+
+    def _wanted_attributes(self, node: Node) -> Changes:
+        if node.blob is not None:
+            return like(self._tier.path(node.blob).stat())
+        return Changes(node.mode, node.uid, node.gid, node.atime_ns, node.mtime_ns)
+
+    def temp_name(self, entry: Entry) -> bytes:
+        """The hidden name for what an entry makes."""
+        # Two mounts may publish into one directory at the same time, so the tag tells them apart.
+        return HIDDEN + self._tag + f"-{entry.action.ino:x}-{entry.seq}.tmp".encode()
+
+    def _remove(self, slot: Slot) -> None:
+        try:
+            with self._source.directory(slot.parent) as fd:
+                os.unlink(slot.name, dir_fd=fd)
+                copying.sync_directory(fd)
+        except FileNotFoundError:
+            pass
+
+    def _sync(self, *parents: int) -> None:
+        for parent in set(parents):
+            with self._source.directory(parent) as fd:
+                copying.sync_directory(fd)
