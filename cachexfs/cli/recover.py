@@ -67,11 +67,11 @@ def _into_directory(
     if not peers and not config.peers:
         raise UsageError("no peers: name one with --from HOST:PORT, or under [[peers]]")
 
+    sink = DirectorySink(to.absolute())
+
     async def run() -> Result:
         async with open_holders(config, read_secret(config), peers, _say) as holders:
-            return await bring_back(
-                holders, volume, os.fsencode(prefix), DirectorySink(to.absolute()), _say
-            )
+            return await bring_back(holders, volume, os.fsencode(prefix), sink, _say)
 
     return _as_dict(trio.run(run))
 

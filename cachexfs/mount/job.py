@@ -8,7 +8,7 @@ from pathlib import Path
 
 _VARIABLES = (b"SLURM_JOB_ID=", b"LAZER_JOB_ID=")
 _CGROUP_JOB = re.compile(r"/job_(\d+)")
-"""Slurm's cgroups: .../slurmstepd.scope/job_42/step_0/... (cgroup v2), .../uid_0/job_42/... (v1)."""
+"""Slurm's cgroups: slurmstepd.scope/job_42/step_0 (cgroup v2), uid_0/job_42 (v1)."""
 
 
 def job_of(pid: int) -> str:

@@ -79,7 +79,7 @@ class Names:
         return node, fd
 
     async def mknod(self, slot: Slot, mode: int, rdev: int, caller: Caller) -> Node:
-        """A regular file, or a FIFO, socket or device node (those only where the source is well)."""
+        """A regular file; or a FIFO, socket or device node, if the source is well."""
         if stat.S_ISREG(mode):
             node, fd = self.create(slot, mode, caller)
             os.close(fd)

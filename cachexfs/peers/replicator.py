@@ -164,7 +164,7 @@ class Replicator:
             self._to_line.send_nowait(self._noted(order))
 
     def mark_durable(self, node: Node) -> None:
-        """The shared file system has the present version: replicas of it may go when room is short."""
+        """The shared file system has the present version: replicas may go for room."""
         if node.life is not None and node.life.holders():
             path = self._tree.path_of(node)
             order = orders.Durable(self._volume, path, self._wire_version(node))
@@ -272,7 +272,8 @@ class Replicator:
         if outcome.kind == "refused" and not isinstance(order, orders.Durable):
             log.warning("%s refuses: %s: %s", peer, outcome.code, outcome.detail)
         if isinstance(order, _FilePut) and outcome.kind == "acked":
-            if (node := self._tree.nodes.get(order.ino)) is not None:
+            node = self._tree.nodes.get(order.ino)
+            if node is not None:
                 self._observer.acknowledged(node, order.version, peer)
 
     def _forgotten(self, peer: str) -> None:

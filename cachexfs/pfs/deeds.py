@@ -7,6 +7,7 @@ or changed only if it is the one that is meant.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -176,10 +177,8 @@ class Deeds:
 
         def call() -> copying.Committed:
             with self._source.directory(action.slot.parent) as fd:
-                try:
+                with contextlib.suppress(FileExistsError):
                     os.symlink(target, temp, dir_fd=fd)
-                except FileExistsError:
-                    pass
                 if os.geteuid() == 0:
                     os.chown(temp, *owner, dir_fd=fd, follow_symlinks=False)
                 os.utime(temp, ns=times, dir_fd=fd, follow_symlinks=False)

@@ -275,9 +275,8 @@ class Publisher:
             self._tree.save(node)
 
         def call() -> None:
-            with contextlib.suppress(FileNotFoundError):
-                with self._source.directory(temp.parent) as fd:
-                    os.unlink(temp.name, dir_fd=fd)
+            with contextlib.suppress(FileNotFoundError), self._source.directory(temp.parent) as fd:
+                os.unlink(temp.name, dir_fd=fd)
 
         await self._source.work(call)
 

@@ -10,6 +10,7 @@ that the node is known by; so a name that another node has reused is never mista
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -185,7 +186,7 @@ class Source:
 
     async def readlink(self, node: Node) -> bytes:
         """The target of a symbolic link."""
-        ino, slot, _ = _place(node)
+        _, slot, _ = _place(node)
 
         def call() -> bytes:
             assert slot is not None
@@ -345,10 +346,8 @@ def _list(parent: int) -> dict[bytes, os.stat_result]:
 
 
 def _add_status(found: dict[bytes, os.stat_result], name: bytes, fd: int) -> None:
-    try:
+    with contextlib.suppress(FileNotFoundError):  # removed between the listing and the look
         found[name] = os.stat(name, dir_fd=fd, follow_symlinks=False)
-    except FileNotFoundError:
-        pass  # removed between the listing and the look
 
 
 def _remove_hidden(name: bytes, parent: int) -> None:

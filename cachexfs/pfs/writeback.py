@@ -1,4 +1,4 @@
-"""sync_file_range(2): start writing pages to the disk while the next ones are still being copied."""
+"""sync_file_range(2): start pages on their way to the disk while others are being copied."""
 
 from __future__ import annotations
 

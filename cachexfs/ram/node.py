@@ -42,8 +42,8 @@ class Node(msgspec.Struct, kw_only=True):
     file system; it is forgotten when the kernel forgets it. `mode` to `ctime_ns` are used where
     no other object carries them: local directories and symbolic links.
 
-    `names` are all its names as programs see them; `place` is where the shared file system has it at
-    this moment, which differs while a rename is still to be made there. `retained` are blobs
+    `names` are all its names as programs see them; `place` is where the shared file system has it
+    now, which differs while a rename is still to be made there. `retained` are blobs
     of older versions that still wait to be published.
     """
 

@@ -38,7 +38,7 @@ def revive(tree: Tree, tier: Tier) -> list[Node]:
 
 
 def unfinished(tree: Tree) -> list[Node]:
-    """The files whose way to safety has to be taken up again, in the order in which they settled."""
+    """The files whose way to safety has to be taken up again, in the order of settling."""
     waiting = [
         node
         for node in tree.captured()

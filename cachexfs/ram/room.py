@@ -86,10 +86,11 @@ class Room:
         """
         while not self._evict_for(length):
             self.is_short = True
-            if node.blob is not None and not self._tier.is_overflowed(node.blob):
-                if await self._overflow(node.blob):
-                    self.is_short = False
-                    return True
+            blob = node.blob
+            can_move = blob is not None and not self._tier.is_overflowed(blob)
+            if blob is not None and can_move and await self._overflow(blob):
+                self.is_short = False
+                return True
             await trio.sleep(_HOLD_S)
         self.is_short = False
         return False

@@ -1,4 +1,4 @@
-"""The report: the one shape that status, ls, wait and monitoring speak. JSON keys are these names."""
+"""The report: the shape that status, ls and monitoring speak. These names are the JSON keys."""
 
 from __future__ import annotations
 
