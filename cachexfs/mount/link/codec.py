@@ -83,12 +83,14 @@ MAX_STACK_DEPTH = 1
 
 _INIT_IN = struct.Struct("=IIIII")  # major, minor, max_readahead, flags, flags2
 _INIT_FLAGS_AT = REPLY.size + 12
+_INIT_MAX_WRITE_AT = REPLY.size + 20
 _INIT_FLAGS2_AT = REPLY.size + 32
 _INIT_STACK_DEPTH_AT = REPLY.size + 36
 _INIT_WHOLE = REPLY.size + 64
 _OPEN_OUT = struct.Struct("=QIi")  # fh, open_flags, backing_id
 _ENTRY_OUT_BYTES = 128
 _WORD = struct.Struct("=I")
+_NODEID = struct.Struct("=Q")
 FALLOCATE_IN = struct.Struct("=QQQII")  # fh, offset, length, mode, padding
 LSEEK_IN = struct.Struct("=QQII")  # fh, offset, whence, padding
 LSEEK_OUT = struct.Struct("=Q")
@@ -135,8 +137,9 @@ def offer(request: Buffer) -> Offer:
     return Offer(bool(both & PASSTHROUGH), bool(both & HAS_RESEND))
 
 
-def accept(reply: bytearray, wanted: Offer) -> None:
-    """Edit the reply to INIT so that it takes what is wanted; must have been offered.
+def accept(reply: bytearray, wanted: Offer, max_write: int) -> None:
+    """Edit the reply to INIT so that it takes what is wanted (and was offered), and no larger
+    writes than `max_write` bytes.
 
     Raises ValueError for a reply that cannot carry it, or asks for the writeback cache, with which
     the kernel refuses passthrough.
@@ -150,6 +153,8 @@ def accept(reply: bytearray, wanted: Offer) -> None:
     (flags2,) = _WORD.unpack_from(reply, _INIT_FLAGS2_AT)
     _WORD.pack_into(reply, _INIT_FLAGS_AT, flags | bits & 0xFFFFFFFF)
     _WORD.pack_into(reply, _INIT_FLAGS2_AT, flags2 | bits >> 32)
+    (most,) = _WORD.unpack_from(reply, _INIT_MAX_WRITE_AT)
+    _WORD.pack_into(reply, _INIT_MAX_WRITE_AT, min(most, max_write))
     _WORD.pack_into(reply, _INIT_STACK_DEPTH_AT, MAX_STACK_DEPTH if wanted.passthrough else 0)
 
 
@@ -165,7 +170,7 @@ def pass_through(reply: bytearray, opcode: int, backing_id: int) -> None:
 
 def opened_node(reply: Buffer, opcode: int, nodeid: int) -> int:
     """The inode number that a reply to OPEN or CREATE is about; `nodeid` is the request's."""
-    return int.from_bytes(reply[16:24], "little") if opcode == Opcode.CREATE else nodeid
+    return _NODEID.unpack_from(reply, REPLY.size)[0] if opcode == Opcode.CREATE else nodeid
 
 
 def answer(unique: int, payload: bytes = b"") -> bytes:

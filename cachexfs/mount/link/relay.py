@@ -1,0 +1,276 @@
+"""Moving the messages between /dev/fuse and libfuse, in pyfuse3's own event loop.
+
+A request is read from the device and sent to libfuse's end of the socket pair; its reply is taken
+from there and written to the device. A reply costs no wake-up of its own: a handler that ends calls
+`kick`, and its reply is fetched in the next round of the loop, when libfuse has written it. Only
+requests that none of our handlers sees (INIT, and what libfuse refuses itself) are waited for at
+the socket.
+
+libfuse writes a reply in the loop's own thread, so a full socket would stop everything for ever.
+`kick` therefore first fetches what is there: never more than one reply is in the socket.
+
+Requests reach their handlers in the order in which they were sent, and a handler runs at once to
+its first `await`; so the handler that begins can be told which request it has (`begin`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from cachexfs.mount.link import codec, device
+from cachexfs.mount.link.codec import Opcode
+
+log = logging.getLogger(__name__)
+
+MESSAGE_BYTES = (1 << 20) + 4096
+"""A write of 1 MiB and its head; the kernel refuses to hand requests to a smaller buffer."""
+
+_SOCKET_BYTES = 4 << 20
+"""Room in the socket pair for a few of the largest messages."""
+
+_OPENING = frozenset({Opcode.OPEN, Opcode.CREATE})
+
+HANDLED = {
+    op
+    for op in Opcode
+    if op not in codec.UNANSWERED | {Opcode.INIT, Opcode.DESTROY, Opcode.FALLOCATE, Opcode.LSEEK,
+                                     Opcode.COPY_FILE_RANGE, Opcode.SYNCFS}
+}  # fmt: skip
+"""Requests that pyfuse3 gives to a handler of ours."""
+
+
+class Answerer(Protocol):
+    """Answers what pyfuse3 has no handler for."""
+
+    def answers(self, opcode: int) -> bool:
+        """Whether it knows the request."""
+        ...
+
+    async def answer(self, message: bytes) -> bytes:
+        """The payload of the reply. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a handler may know of its request."""
+
+    unique: int
+    is_resent: bool
+
+
+UNKNOWN = Request(0, is_resent=False)
+
+
+class Relay:
+    """One connection. `inner` is the descriptor for libfuse.
+
+    `backing_of(ino)` gives the backing id of an inode that is open in passthrough mode, None
+    otherwise. `ended` is called when the file system is unmounted.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        wanted: codec.Offer,
+        backing_of: Callable[[int], int | None],
+        answerer: Answerer,
+        saved_init: bytes | None,
+        save_init: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._device = fd
+        self._wanted = wanted
+        self._backing_of = backing_of
+        self._answerer = answerer
+        self._saved_init = saved_init
+        self._save_init = save_init
+        self._ended = ended
+        self._ours, self._theirs = _socket_pair()
+        self.inner = self._theirs.fileno()
+        self._init_unique: int | None = None
+        self._opening: dict[int, tuple[int, int]] = {}
+        self._unhandled: set[int] = set()
+        self._begun: deque[tuple[int, Request]] = deque()
+        self._kicked = trio.Event()
+        self._in = bytearray(MESSAGE_BYTES)
+        self._out = bytearray(MESSAGE_BYTES)
+
+    # --- for handlers ---------------------------------------------------------------------------
+
+    def begin(self, opcode: int) -> Request:
+        """The request that the handler which begins now has. To be called before any await."""
+        while self._begun:
+            kind, request = self._begun.popleft()
+            if kind == opcode:
+                return request
+        return UNKNOWN
+
+    def kick(self) -> None:
+        """A handler is about to end: its reply will be there in the next round of the loop."""
+        self._pump()
+        self._kicked.set()
+
+    # --- the tasks ------------------------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Move messages until the file system is unmounted."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._downwards)
+            if self._saved_init is not None:
+                self._replay_init(self._saved_init)
+                nursery.start_soon(self._wait_for_replies)
+            task_status.started()
+            await self._upwards(nursery)
+            nursery.cancel_scope.cancel()
+        self._ended()
+
+    def close(self) -> None:
+        """Close the socket pair; the device is not ours to close."""
+        self._ours.close()
+        self._theirs.close()
+
+    async def _upwards(self, nursery: trio.Nursery) -> None:
+        """Requests: from the kernel to libfuse, or to the answerer."""
+        while True:
+            await trio.lowlevel.wait_readable(self._device)
+            while True:
+                try:
+                    length = os.readv(self._device, [self._in])
+                except OSError as error:
+                    if error.errno == errno.ENODEV:
+                        return
+                    if error.errno in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
+                        break
+                    raise
+                await self._upward(memoryview(self._in)[:length], nursery)
+
+    async def _upward(self, message: memoryview, nursery: trio.Nursery) -> None:
+        head = codec.header(message)
+        if self._answerer.answers(head.opcode):
+            nursery.start_soon(self._answer, head.unique, bytes(message))
+            return
+        if head.opcode == Opcode.INIT:
+            self._init_unique = head.unique
+            self._save_init(bytes(message))
+        elif head.opcode in _OPENING:
+            self._opening[head.unique] = (head.opcode, head.nodeid)
+        if head.opcode in HANDLED:
+            self._begun.append((head.opcode, Request(head.unique, head.is_resent)))
+        elif head.opcode not in codec.UNANSWERED:
+            self._unhandled.add(head.unique)
+            if len(self._unhandled) == 1:
+                nursery.start_soon(self._wait_for_replies)
+        await self._send(message)
+
+    async def _send(self, message: memoryview) -> None:
+        while True:
+            try:
+                self._ours.send(message)
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._ours)
+            else:
+                return
+
+    async def _downwards(self) -> None:
+        """Replies: from libfuse to the kernel, after each kick."""
+        while True:
+            await self._kicked.wait()
+            self._kicked = trio.Event()
+            self._pump()
+
+    async def _wait_for_replies(self) -> None:
+        while self._unhandled:
+            await trio.lowlevel.wait_readable(self._ours)
+            self._pump()
+
+    def _pump(self) -> None:
+        while True:
+            try:
+                length = self._ours.recv_into(self._out)
+            except BlockingIOError:
+                return
+            if length == 0:
+                return
+            self._downward(length)
+
+    def _downward(self, length: int) -> None:
+        message = memoryview(self._out)[:length]
+        error, unique = codec.reply_unique(message)
+        self._unhandled.discard(unique)
+        if unique == self._init_unique:
+            self._answer_init(length)
+            return
+        opened = self._opening.pop(unique, None)
+        if opened is not None and error == 0:
+            opcode, nodeid = opened
+            backing = self._backing_of(codec.opened_node(message, opcode, nodeid))
+            if backing is not None:
+                codec.pass_through(self._out, opcode, backing)
+        self._write(message)
+
+    def _write(self, message: memoryview | bytes) -> None:
+        try:
+            os.write(self._device, message)
+        except OSError as error:
+            # ENOENT: the request was interrupted and is gone; ENODEV: unmounted meanwhile.
+            if error.errno not in (errno.ENOENT, errno.ENODEV):
+                log.warning("the kernel refuses a reply: %s", error)
+
+    # --- INIT -----------------------------------------------------------------------------------
+
+    def _replay_init(self, request: bytes) -> None:
+        """Tell libfuse what the kernel told the daemon before; the answer is not sent again."""
+        self._init_unique = codec.header(request).unique
+        self._unhandled.add(self._init_unique)
+        self._ours.send(request)
+
+    def _answer_init(self, length: int) -> None:
+        self._init_unique = None
+        if self._saved_init is not None:
+            device.ask_again(self._device)
+            return
+        reply = bytearray(memoryview(self._out)[:length])
+        codec.accept(reply, self._wanted, self._largest_write())
+        self._write(bytes(reply))
+
+    def _largest_write(self) -> int:
+        """What fits into the socket pair: the kernel counts a message's pages about twice."""
+        room = min(
+            end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for end in (self._ours, self._theirs)
+        )
+        return max(4096, min(1 << 20, room // 2 - 8192) // 4096 * 4096)
+
+    # --- what pyfuse3 has no handler for --------------------------------------------------------
+
+    async def _answer(self, unique: int, message: bytes) -> None:
+        try:
+            payload = await self._answerer.answer(message)
+        except OSError as error:
+            self._write(codec.refusal(unique, error.errno or errno.EIO))
+        except Exception:
+            log.exception("a request of the link failed; the program is told EIO")
+            self._write(codec.refusal(unique, errno.EIO))
+        else:
+            self._write(codec.answer(unique, payload))
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends that keep messages apart, ours non-blocking."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+        with contextlib.suppress(OSError):  # beyond net.core.wmem_max, with CAP_NET_ADMIN
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUFFORCE, _SOCKET_BYTES)
+    ends[0].setblocking(False)
+    return ends
