@@ -51,6 +51,8 @@ class View:
 
     async def scout(self) -> None:
         """Look at directories that came into use, so that they are known when trouble comes."""
+        with contextlib.suppress(OSError):
+            await self._status(self._tree.root)  # no lookup brings the root's attributes
         self._to_scout.send_nowait(ROOT)
         async for ino in self._unseen:
             if ino in self._tree.nodes and self._tree.seen(ino) is None:

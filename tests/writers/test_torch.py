@@ -110,8 +110,8 @@ def test_torch_from_file_shared(place: Place) -> None:
 def test_safetensors_also_over_an_existing_file(place: Place) -> None:
     from safetensors.torch import load_file, save_file
 
+    name = "model.safetensors"
     for seed in (1, 2, 3):
-        name = "model.safetensors"
         place.both(lambda at, seed=seed: save_file(state(seed), at / name))  # type: ignore[misc]
         assert equal(load_file(place.path / name), state(seed))
     assert [path.name for path in place.path.iterdir()] == ["model.safetensors"]

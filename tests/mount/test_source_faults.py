@@ -1,0 +1,289 @@
+"""The shared file system fails or hangs: programs see nothing of it, and all arrives later."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cachexfs.demo.faults import Fault
+from cachexfs.demo.faulty_storage import FaultyStorage
+from tests.cluster_of_nodes import Node, eventually, nodes
+
+SLOW_S = 5.0
+"""No call of a program may take longer: the time limit of the source is 1 s here, and a call may
+have to find out twice."""
+
+FAST = '[mount]\npfs_timeout = "1s"\n'
+
+
+@pytest.fixture
+def ill(tmp_path: Path, faulty_storage: FaultyStorage) -> Iterator[tuple[Node, Node]]:
+    """Node a, mounted over storage that fails on demand, with its replicas at node b."""
+    with nodes(tmp_path, "ab", source=faulty_storage.mountpoint, extra=FAST) as (a, b):
+        b.start_peer()
+        a.mount()
+        try:
+            yield a, b
+        finally:
+            faulty_storage.clear()
+
+
+def save(at: Path, step: int) -> None:
+    """One checkpoint: a directory, shards, one renamed into place, a lock, a pointer."""
+    directory = at / f"step-{step}"
+    directory.mkdir()
+    for shard in range(3):
+        (directory / f"shard-{shard}").write_bytes(b"%d.%d " % (step, shard) * 20_000)
+    with (directory / "meta.tmp").open("wb") as file:
+        file.write(b"meta %d" % step)
+        file.flush()
+        os.fsync(file.fileno())
+    (directory / "meta.tmp").rename(directory / "meta")
+    (directory / "lock").write_bytes(b"")
+    (directory / "lock").unlink()
+    (at / "latest").write_text(directory.name)
+    assert sorted(os.listdir(directory)) == ["meta", "shard-0", "shard-1", "shard-2"]
+    assert (directory / "shard-1").stat().st_size == 20_000 * len(b"%d.1 " % step)
+
+
+def whole(at: Path, step: int) -> bool:
+    """Whether a checkpoint is there as `save` made it."""
+    directory = at / f"step-{step}"
+    try:
+        return (
+            sorted(os.listdir(directory)) == ["meta", "shard-0", "shard-1", "shard-2"]
+            and (directory / "meta").read_bytes() == b"meta %d" % step
+            and all(
+                (directory / f"shard-{shard}").read_bytes() == b"%d.%d " % (step, shard) * 20_000
+                for shard in range(3)
+            )
+        )
+    except FileNotFoundError:
+        return False
+
+
+def timed(call: Callable[[], Any]) -> float:
+    """How long a call took, in seconds."""
+    begin = time.monotonic()
+    call()
+    return time.monotonic() - begin
+
+
+def codes(node: Node) -> set[str]:
+    """The problems that `status` names."""
+    return {problem["code"] for problem in node.report()["problems"]}
+
+
+def is_in_order(at: Path) -> bool:
+    """Whether the checkpoint that `latest` names is whole, if there is one."""
+    try:
+        latest = (at / "latest").read_text()
+    except FileNotFoundError:
+        return True
+    return not latest or whole(at, int(latest.removeprefix("step-")))
+
+
+CODES = {"EIO": "SourceFailing", "EDQUOT": "SourceQuotaExceeded", "ENOSPC": "SourceFull"}
+
+
+@pytest.mark.parametrize("operation", ["write", "create", "fsync", "rename", "mkdir", "unlink"])
+@pytest.mark.parametrize("code", list(CODES))
+def test_an_error_of_the_source_stays_behind_the_mount(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage, code: str, operation: str
+) -> None:
+    a, _ = ill
+    save(a.mountpoint, 1)
+    a.wait("durable")
+    faulty_storage.set_fault(Fault(errno=code, ops=(operation,)))
+    for step in (2, 3):
+        assert timed(lambda step=step: save(a.mountpoint, step)) < 3 * SLOW_S  # type: ignore[misc]
+    shutil.rmtree(a.mountpoint / "step-1")
+    assert not (a.mountpoint / "step-1").exists()
+    if operation != "unlink":
+        eventually(lambda: CODES[code] in codes(a), "the problem in status", 5)
+    assert is_in_order(faulty_storage.backing)
+    assert whole(a.mountpoint, 2) and whole(a.mountpoint, 3)
+    faulty_storage.clear()
+    a.umount()
+    assert whole(a.source, 2) and whole(a.source, 3)
+    assert (a.source / "latest").read_text() == "step-3"
+    assert sorted(os.listdir(a.source)) == ["latest", "step-2", "step-3"]
+
+
+def test_everything_of_the_source_fails(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    save(a.mountpoint, 1)
+    a.wait("durable")
+    faulty_storage.set_fault(Fault(errno="EIO"))
+    assert timed(lambda: save(a.mountpoint, 2)) < 3 * SLOW_S
+    a.wait("replicated")
+    assert "SourceFailing" in codes(a)
+    faulty_storage.clear()
+    a.umount()
+    assert whole(a.source, 1) and whole(a.source, 2)
+
+
+def test_the_source_hangs(ill: tuple[Node, Node], faulty_storage: FaultyStorage) -> None:
+    a, _ = ill
+    save(a.mountpoint, 1)
+    a.wait("durable")
+    faulty_storage.set_fault(Fault(hang=True))
+    for step in (2, 3, 4):
+        took = timed(lambda step=step: save(a.mountpoint, step))  # type: ignore[misc]
+        assert took < 3 * SLOW_S, f"step {step} took {took:.1f} s"
+    eventually(lambda: "SourceNotAnswering" in codes(a), "the problem in status", 5)
+    a.wait("replicated")
+    report = a.report()
+    assert report["files"]["captured"] == 0 and report["state"] == "degraded"
+    shutil.rmtree(a.mountpoint / "step-2")
+    assert sorted(os.listdir(a.mountpoint)) == ["latest", "step-1", "step-3", "step-4"]
+    assert (a.mountpoint / "step-1" / "meta").read_bytes() == b"meta 1"  # in RAM still
+    faulty_storage.clear()
+    a.umount()
+    assert all(whole(a.source, step) for step in (1, 3, 4))
+    assert sorted(os.listdir(a.source)) == ["latest", "step-1", "step-3", "step-4"]
+
+
+def test_removing_and_renaming_what_is_durable_while_the_source_hangs(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    for step in (1, 2):
+        save(a.mountpoint, step)
+    a.wait("durable")
+    faulty_storage.set_fault(Fault(hang=True))
+    assert timed(lambda: shutil.rmtree(a.mountpoint / "step-1")) < SLOW_S
+    assert timed(lambda: (a.mountpoint / "step-2").rename(a.mountpoint / "best")) < SLOW_S
+    assert timed(lambda: (a.mountpoint / "best" / "meta").rename(a.mountpoint / "m")) < SLOW_S
+    assert timed(lambda: (a.mountpoint / "latest").write_text("best")) < SLOW_S
+    os.link(a.mountpoint / "m", a.mountpoint / "m2")
+    assert sorted(os.listdir(a.mountpoint)) == ["best", "latest", "m", "m2"]
+    assert (a.mountpoint / "best" / "shard-1").read_bytes() == b"2.1 " * 20_000
+    faulty_storage.clear()
+    a.umount()
+    assert sorted(os.listdir(a.source)) == ["best", "latest", "m", "m2"]
+    assert sorted(os.listdir(a.source / "best")) == ["shard-0", "shard-1", "shard-2"]
+    assert (a.source / "m2").read_bytes() == b"meta 2"
+
+
+def test_what_was_never_seen_is_not_called_missing_while_the_source_hangs(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    deep = faulty_storage.backing / "run" / "deep" / "deeper"
+    deep.mkdir(parents=True)
+    (deep / "checkpoint").write_bytes(b"old")
+    faulty_storage.set_fault(Fault(hang=True))
+    for name in ("run/deep/deeper/checkpoint", "run/deep/deeper"):
+        begin = time.monotonic()
+        with pytest.raises(OSError) as caught:
+            (a.mountpoint / name).stat()
+        assert caught.value.errno != errno.ENOENT and time.monotonic() - begin < SLOW_S
+    faulty_storage.clear()
+    eventually(lambda: (a.mountpoint / "run/deep/deeper/checkpoint").read_bytes() == b"old")
+
+
+def test_many_hanging_calls_do_not_block_what_comes_after(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    faulty_storage.set_fault(Fault(hang=True, ops=("create", "write", "mkdir", "unlink")))
+    for index in range(60):
+        (a.mountpoint / f"file-{index}").write_bytes(b"%d" % index)
+    for index in range(10):
+        (a.mountpoint / f"directory-{index}").mkdir()
+    faulty_storage.clear()
+    a.wait("durable")
+    a.umount()
+    assert all((a.source / f"file-{i}").read_bytes() == b"%d" % i for i in range(60))
+    assert all((a.source / f"directory-{i}").is_dir() for i in range(10))
+
+
+def test_over_quota_on_the_pointer_only(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    save(a.mountpoint, 1)
+    a.wait("durable")
+    faulty_storage.set_fault(
+        Fault(errno="EDQUOT", ops=("write", "create"), name=".cachexfs-*"),
+    )
+    (a.mountpoint / "latest").write_text("step-2")
+    a.wait("replicated", "latest")
+    eventually(lambda: "SourceQuotaExceeded" in codes(a), "the problem in status", 5)
+    assert (faulty_storage.backing / "latest").read_text() == "step-1"
+    (pending,) = a.report()["pending"]
+    assert pending["path"] == "latest" and pending["replicas"] == ["b"]
+    faulty_storage.clear()
+    a.wait("durable", "latest")
+    assert (a.source / "latest").read_text() == "step-2"
+
+
+def test_one_transient_error_is_tried_again(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    for operation in ("create", "write", "fsync", "rename", "fsyncdir", "setattr"):
+        faulty_storage.set_fault(Fault(errno="EIO", ops=(operation,), count=1))
+        (a.mountpoint / operation).write_bytes(b"x" * 100_000)
+        a.wait("durable", operation)
+        assert (a.source / operation).read_bytes() == b"x" * 100_000
+    eventually(lambda: a.report()["state"] == "ok", "being well", 5)
+
+
+def test_the_peer_is_down_and_the_source_fails(
+    tmp_path: Path, faulty_storage: FaultyStorage
+) -> None:
+    extra = '[mount]\npfs_timeout = "1s"\nfsync = "captured"\n'
+    with nodes(tmp_path, "ab", source=faulty_storage.mountpoint, extra=extra) as (a, b):
+        a.mount()
+        faulty_storage.set_fault(Fault(errno="ENOSPC", ops=("write", "create", "mkdir")))
+        assert timed(lambda: save(a.mountpoint, 1)) < 3 * SLOW_S
+        eventually(lambda: {"SourceFull", "PeerUnreachable"} <= codes(a), "both problems", 10)
+        report = a.report()
+        assert report["files"]["captured"] == 5 and report["unsafe_bytes"] > 0
+        assert all(file["state"] == "captured" for file in report["pending"])
+        faulty_storage.clear()
+        b.start_peer()
+        a.umount()
+        assert whole(a.source, 1)
+
+
+def test_fsync_at_level_replicated_returns_when_durable_though_the_peer_is_down(
+    tmp_path: Path,
+) -> None:
+    with nodes(tmp_path, "ab") as (a, _):
+        a.mount()
+        with (a.mountpoint / "file").open("wb") as file:
+            file.write(b"safe")
+            file.flush()
+            assert timed(lambda: os.fsync(file.fileno())) < SLOW_S
+        assert a.ls("file")[0]["state"] == "durable"
+
+
+def test_the_daemon_ends_though_the_source_hangs(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    (a.mountpoint / "kept").write_bytes(b"kept")
+    a.wait("durable")
+    faulty_storage.set_fault(Fault(hang=True))
+    (a.mountpoint / "later").write_bytes(b"later")
+    a.wait("replicated", "later")
+    time.sleep(0.5)
+    assert timed(lambda: a.umount("replicated")) < 2 * SLOW_S
+    assert not os.path.ismount(a.mountpoint)
+    faulty_storage.clear()
+    a.mount()
+    assert (a.mountpoint / "later").read_bytes() == b"later"
+    a.umount()
+    assert (a.source / "later").read_bytes() == b"later"
