@@ -27,7 +27,7 @@ from cachexfs.durability.life import (
     Written,
 )
 from cachexfs.durability.states import Effect, State
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import Node, Signature
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -117,6 +117,8 @@ class Tracker:
         with self._tree.transaction():
             if node.life.settled < node.life.version:
                 node.settled_at_ns = time.time_ns()
+                status = self._tier.path(node.blob).stat()
+                node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())
             if start:
                 for effect in self._held.pop(node.ino, ()):

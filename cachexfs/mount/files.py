@@ -11,6 +11,7 @@ cannot be mapped shared, so every open that could be goes through the page cache
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from dataclasses import dataclass, field
 
@@ -18,12 +19,21 @@ import pyfuse3
 import trio
 
 from cachexfs.durability.states import State
+from cachexfs.mount.datapath import Choice, DataPath, Use, Wish, choose
+from cachexfs.mount.link.backings import Backings
 from cachexfs.mount.ports import Safety, Source
 from cachexfs.ram.attributes import apply, like
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import Node, Signature
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
+
+
+log = logging.getLogger(__name__)
+
+PASSTHROUGH_ROOM_BYTES = 64 << 20
+"""With less room than this in the RAM tier, new writers go through the daemon, which can hold them
+back; past it, the kernel would tell them ENOSPC."""
 
 
 def answer(code: int) -> OSError:
@@ -61,6 +71,8 @@ class OpenFiles:
         self._safety = safety
         self._room = room
         self._open: dict[int, _Open] = {}
+        self.backings: Backings | None = None
+        self._source_can_back = True
 
     def fd(self, ino: int) -> int | None:
         """The descriptor of an open file; None when it is not open."""
@@ -72,38 +84,122 @@ class OpenFiles:
     async def open(self, node: Node, flags: int) -> pyfuse3.FileInfo:
         """Open a node with the flags of open(2)."""
         writing = flags & os.O_ACCMODE != os.O_RDONLY
+        choice = self._choose(node, writing)
+        if choice.afresh:
+            await self._start_new_inode(node, flags)
+            raise answer(errno.ESTALE)  # the kernel looks the name up again, and opens that
         node.opens += 1  # before anything awaits: an open file is not evicted
         node.writers += writing
         try:
-            await self._ensure_open(node)
+            opened = await self._ensure_open(node)
             if flags & os.O_TRUNC:
                 await self.truncate(node, 0)
+            elif choice.copy_first:
+                await self._copy_up(node)
+            if choice.path is DataPath.PASSTHROUGH:
+                self._pass_through(node, opened.fd, writing)
         except BaseException:
             self._leave(node, writing)
             raise
         return self._info(node, flags)
 
+    def _choose(self, node: Node, writing: bool) -> Choice:
+        backings = self.backings
+        wish = Wish(
+            writing=writing,
+            in_ram=node.blob is not None,
+            tier_is_full=not self._room.has(PASSTHROUGH_ROOM_BYTES),
+            source_can_back=self._source_can_back,
+        )
+        use = Use(node.backing_id is not None, node.opens)
+        return choose(backings is not None, use, wish)
+
+    def _pass_through(self, node: Node, fd: int, writing: bool) -> None:
+        """Let the kernel read and write the file itself, if it can; the daemon does otherwise."""
+        assert self.backings is not None
+        if node.backing_id is None:
+            try:
+                node.backing_id = self.backings.add(node.ino, fd)
+            except OSError as error:
+                log.info("inode %d goes through the daemon: %s", node.ino, error)
+                self._source_can_back &= node.blob is not None
+        if writing and node.backing_id is not None:
+            self._safety.written(node)  # from here on it may change at any time, unseen
+        if node.life is not None:
+            self._tree.save(node)
+
+    async def _start_new_inode(self, node: Node, flags: int) -> None:
+        """A file that is read past the daemon is to be written: its name gets an inode of ours.
+
+        Who has the old one open goes on reading what was there, as after a rename over it.
+        """
+        status = await self._source.status(node)
+        fresh = self._tree.new("file")
+        fresh.xattrs = await self._source.xattrs(node)
+        fresh.blob, fd = self._tier.create()
+        try:
+            if not flags & os.O_TRUNC:
+                await self._source.copy_out(self._open[node.ino].fd, fd)
+            apply(fd, like(status))
+        finally:
+            os.close(fd)
+        self._safety.adopt(fresh)
+        names, node.names = set(node.names), set()
+        self._safety.written(fresh)
+        with self._tree.transaction():
+            for slot in names:
+                self._tree.bind(slot, fresh)
+
     def created(self, node: Node, fd: int, flags: int) -> pyfuse3.FileInfo:
         """Take the descriptor of a blob that was just made for a new file."""
         node.opens, node.writers = 1, int(flags & os.O_ACCMODE != os.O_RDONLY)
         self._open[node.ino] = _Open(fd, is_blob=True)
+        if self._choose_for_new():
+            self._pass_through(node, fd, writing=bool(node.writers))
         return self._info(node, flags)
+
+    def _choose_for_new(self) -> bool:
+        wish = Wish(True, True, not self._room.has(PASSTHROUGH_ROOM_BYTES), True)
+        return choose(self.backings is not None, Use(False, 0), wish).path is DataPath.PASSTHROUGH
 
     def flush(self, handle: int) -> None:
         """A descriptor was closed: what it wrote is captured now."""
         ino, writing = inode_of(handle)
         node = self._tree.nodes.get(ino)
         if writing and node is not None and node.names:
+            self._note_changes(node)
             self._safety.settled(node, start=False)
+
+    def _note_changes(self, node: Node) -> None:
+        """What the kernel wrote past us since the file last settled is a new version."""
+        if node.backing_id is not None and node.blob is not None:
+            status = self._tier.path(node.blob).stat()
+            if node.settled_as != Signature(status.st_size, status.st_mtime_ns):
+                self._safety.written(node)
+
+    def before_settling(self, node: Node) -> None:
+        """To be called before an fsync or a rename settles a file."""
+        if node.writers:
+            self._note_changes(node)
 
     def release(self, handle: int) -> None:
         """The last descriptor of an open was closed."""
         ino, writing = inode_of(handle)
         node = self._tree.nodes.get(ino)
         if node is not None:
+            if writing:
+                self._note_changes(node)
             self._leave(node, writing)
             if writing and node.writers == 0:
                 self._safety.settled(node)
+
+    def _let_go(self, node: Node) -> None:
+        """The last close: the kernel does not need the backing file any more."""
+        if self.backings is not None and node.backing_id is not None:
+            self.backings.drop(node.ino)
+        node.backing_id = None
+        if node.life is not None:
+            self._tree.save(node)
 
     def _leave(self, node: Node, writing: bool) -> None:
         node.opens = max(0, node.opens - 1)
@@ -111,6 +207,8 @@ class OpenFiles:
         if node.opens == 0 and (closed := self._open.pop(node.ino, None)):
             for fd in (closed.fd, *closed.replaced):
                 os.close(fd)
+        if node.opens == 0:
+            self._let_go(node)
         if node.opens == 0 and node.state is State.GONE:
             self._bury(node)
 
@@ -166,11 +264,23 @@ class OpenFiles:
             await self._make_room(node, len(data))
         return await self._write_whole(node, offset, data)
 
+    async def to_read(self, handle: int) -> int:
+        """The descriptor to read an open file from."""
+        return (await self._ensure_open(self._node(handle))).fd
+
+    async def to_write(self, handle: int) -> int:
+        """The descriptor to change an open file through; it counts as written."""
+        node = self._node(handle)
+        if node.blob is None:
+            await self._copy_up(node)
+        self._safety.written(node)
+        return (await self._ensure_open(node)).fd
+
     async def truncate(self, node: Node, size: int) -> None:
         """Set the size; a file of the shared file system becomes ours by it."""
         if node.blob is None:
             await self._copy_up(node, whole=size > 0)
-        elif size == 0 and self._safety.retain(node):
+        elif size == 0 and node.backing_id is None and self._safety.retain(node):
             self._start_afresh(node)
         assert node.blob is not None
         self._safety.written(node)

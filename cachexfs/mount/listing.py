@@ -1,4 +1,4 @@
-"""Reading directories: a snapshot for each open, in an order that outlives the daemon.
+"""Reading directories: a snapshot of each, in an order that outlives the daemon.
 
 The position after an entry is a hash of its name, not a count, so that a listing can go on after
 entries came and went, or after a new daemon took the directory up.
@@ -6,6 +6,7 @@ entries came and went, or after a new daemon took the directory up.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from dataclasses import dataclass
 
@@ -27,31 +28,24 @@ class Listings:
     def __init__(self, view: View) -> None:
         self._view = view
         self._snapshots: dict[int, list[Line]] = {}
-        self._inodes: dict[int, int] = {}
-        self._next = 1
 
-    def open(self, ino: int) -> int:
-        """A handle for reading a directory."""
-        handle, self._next = self._next, self._next + 1
-        self._inodes[handle] = ino
-        return handle
+    def close(self, ino: int) -> None:
+        """A descriptor of the directory was closed."""
+        self._snapshots.pop(ino, None)
 
-    def close(self, handle: int) -> None:
-        """The handle is not used any more."""
-        self._snapshots.pop(handle, None)
-        self._inodes.pop(handle, None)
+    async def after(self, ino: int, position: int) -> list[Line]:
+        """The entries of a directory after a position; 0 takes a new snapshot and begins.
 
-    def inode(self, handle: int) -> int:
-        """The directory of a handle."""
-        return self._inodes[handle]
-
-    async def after(self, handle: int, position: int) -> list[Line]:
-        """The entries after a position; 0 takes a new snapshot and begins."""
-        if position == 0 or handle not in self._snapshots:
-            entries = await self._view.entries(self._inodes[handle])
+        Descriptors of one directory share its snapshot: positions mean the same in all of them.
+        """
+        lines = self._snapshots.get(ino)
+        if position == 0 or lines is None:
+            entries = await self._view.entries(ino)
             lines = [Line(_position(name), name, found) for name, found in entries.items()]
-            self._snapshots[handle] = sorted(lines, key=lambda line: (line.position, line.name))
-        return [line for line in self._snapshots[handle] if line.position > position]
+            lines.sort(key=lambda line: (line.position, line.name))
+            self._snapshots[ino] = lines
+        begin = bisect.bisect_right(lines, position, key=lambda line: line.position)
+        return lines[begin:]
 
 
 def _position(name: bytes) -> int:

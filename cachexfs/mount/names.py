@@ -180,6 +180,7 @@ class Names:
         await self._check_replaceable(moved, replaced, flags)
         action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
         job = self._job(moved, caller)
+        self._files.before_settling(moved)
         if moved.state is State.OPEN:
             self._safety.settled(moved)
         if self._can_be_made_at_once(job, action, replaced) and await self._tried(

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import pyfuse3
 
@@ -38,9 +38,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Link(Protocol):
+    """The kernel link, as far as handlers deal with it."""
+
+    def begin(self, handler: str) -> None:
+        """A handler begins: called before its first await."""
+
+    def kick(self) -> None:
+        """A handler ends: its reply follows."""
+
+
+class NoLink:
+    """libfuse talks to the kernel itself."""
+
+    def begin(self, handler: str) -> None:
+        """Nothing."""
+
+    def kick(self) -> None:
+        """Nothing."""
+
+
 def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    name = handler.__name__
+
     @functools.wraps(handler)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        link: Link = args[0].link  # type: ignore[attr-defined]
+        link.begin(name)
         try:
             return await handler(*args, **kwargs)
         except pyfuse3.FUSEError:
@@ -48,8 +72,10 @@ def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corout
         except OSError as error:
             raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
         except Exception:
-            log.exception("%s failed; the program is told EIO", handler.__name__)
+            log.exception("%s failed; the program is told EIO", name)
             raise pyfuse3.FUSEError(errno.EIO) from None
+        finally:
+            link.kick()
 
     return guarded
 
@@ -73,6 +99,7 @@ class Operations(pyfuse3.Operations):
         fsync_level: State,
     ) -> None:
         super().__init__()
+        self.link: Link = NoLink()
         self._tree = tree
         self._tier = tier
         self._source = source
@@ -268,6 +295,7 @@ class Operations(pyfuse3.Operations):
     @_guarded
     async def fsync(self, fh: int, datasync: bool) -> None:
         node = self._view.node(inode_of(fh)[0])
+        self._files.before_settling(node)
         self._safety.settled(node)
         await self._safety.wait(node, self._fsync_level)
 
@@ -275,7 +303,7 @@ class Operations(pyfuse3.Operations):
 
     @_guarded
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
-        return self._listings.open(self._view.node(inode).ino)
+        return self._view.node(inode).ino  # the handle: it means the same to the next daemon
 
     @_guarded
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
@@ -300,7 +328,7 @@ class Operations(pyfuse3.Operations):
 
     @_guarded
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
-        for binding in self._tree.bindings_in(self._listings.inode(fh)).values():
+        for binding in self._tree.bindings_in(fh).values():
             node = self._tree.nodes.get(binding.ino)
             if node is not None and node.state is not State.OPEN:
                 await self._safety.wait(node, self._fsync_level)

@@ -1,6 +1,8 @@
-"""The FUSE session: mount, serve, unmount. pyfuse3 allows one in a process.
+"""The FUSE session: connect pyfuse3 to the kernel, serve, let go. pyfuse3 allows one in a process.
 
-This is the seam for the kernel link: what answers the kernel today is libfuse's own loop.
+Two ways. With the kernel link, `/dev/fuse` is opened and mounted by the keeper, and libfuse gets
+one end of a socket pair; the mount outlives this process. Without, libfuse mounts and talks to the
+kernel itself.
 """
 
 from __future__ import annotations
@@ -9,39 +11,112 @@ import os
 from collections.abc import Callable
 
 import pyfuse3
+import trio
 
 from cachexfs.errors import CacheXError
+from cachexfs.mount.link import codec
+from cachexfs.mount.link.answers import Answers
+from cachexfs.mount.link.backings import Backings
+from cachexfs.mount.link.relay import Relay
+from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.operations import Operations
+from cachexfs.ram.tree import Tree
 
 MAX_TASKS = 4096
 """Requests in hand at once. A waiting fsync holds one, so it must exceed the writers of a node."""
 
 
-def open_session(operations: Operations, source: str, mountpoint: str, options: set[str]) -> None:
-    """Mount. Raises `CacheXError`."""
-    chosen = set(pyfuse3.default_options) | {f"fsname={source}", "subtype=cachexfs"} | options
-    if os.geteuid() == 0:
-        chosen.add("allow_other")
-    try:
-        pyfuse3.init(operations, mountpoint, chosen)
-    except RuntimeError as error:
-        raise CacheXError(f"cannot mount on {mountpoint}: {error}") from None
+class PlainSession:
+    """libfuse mounts and serves."""
+
+    data_path = "portable"
+
+    def __init__(
+        self, operations: Operations, source: str, mountpoint: str, options: frozenset[str],
+        reason: str,
+    ) -> None:  # fmt: skip
+        self.reason = reason
+        chosen = set(pyfuse3.default_options) | {f"fsname={source}", "subtype=cachexfs"} | options
+        if os.geteuid() == 0:
+            chosen.add("allow_other")
+        try:
+            pyfuse3.init(operations, mountpoint, chosen)
+        except RuntimeError as error:
+            raise CacheXError(f"cannot mount on {mountpoint}: {error}") from None
+
+    async def serve(self, ready: Callable[[], None]) -> None:
+        """Answer the kernel until the file system is unmounted, or `stop` is called."""
+        ready()
+        await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
+
+    def stop(self) -> None:
+        """Let `serve` return."""
+        pyfuse3.terminate()
+
+    def close(self) -> None:
+        """Unmount, and end the session."""
+        pyfuse3.close(unmount=True)
 
 
-async def serve(ready: Callable[[], None]) -> None:
-    """Answer the kernel until the file system is unmounted, or `stop` is called.
+class LinkedSession:
+    """The kernel link serves, over a device that somebody else holds and has mounted."""
 
-    The mount is in place before this is called, so programs may be told at once.
-    """
-    ready()
-    await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
+    def __init__(
+        self,
+        operations: Operations,
+        files: OpenFiles,
+        tree: Tree,
+        device: int,
+        saved_init: bytes | None,
+        save_init: Callable[[bytes], None],
+    ) -> None:
+        self.data_path = "portable"
+        self.reason = "the kernel has not said yet what it can do"
+        self._files = files
+        self._tree = tree
+        self._device = device
+        self._relay = Relay(
+            device,
+            self._negotiate,
+            self._backing_of,
+            Answers(files),
+            saved_init,
+            save_init,
+            self.stop,
+        )
+        operations.link = self._relay
+        pyfuse3.init(operations, f"/dev/fd/{self._relay.inner}", set(pyfuse3.default_options))
 
+    def _negotiate(self, offer: codec.Offer) -> codec.Offer:
+        """Take what the kernel offers, and tell the open files what they can have."""
+        if not offer.passthrough:
+            self.reason = f"Linux {os.uname().release} offers no passthrough (6.9 does)"
+            return offer
+        self.data_path, self.reason = "passthrough", "the kernel reads and writes the RAM tier"
+        backings = Backings(self._device)
+        for node in self._tree.nodes.values():
+            if node.backing_id is not None:
+                backings.take_over(node.ino, node.backing_id)
+        self._files.backings = backings
+        return offer
 
-def stop() -> None:
-    """Let `serve` return; the mount itself stays until `close_session`."""
-    pyfuse3.terminate()
+    def _backing_of(self, ino: int) -> int | None:
+        backings = self._files.backings
+        return backings.id_of(ino) if backings else None
 
+    async def serve(self, ready: Callable[[], None]) -> None:
+        """Answer the kernel until the file system is unmounted, or `stop` is called."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._relay.run)
+            ready()
+            await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
+            nursery.cancel_scope.cancel()
 
-def close_session(*, unmount: bool) -> None:
-    """End the session, with or without unmounting."""
-    pyfuse3.close(unmount=unmount)
+    def stop(self) -> None:
+        """Let `serve` return; the mount stays."""
+        pyfuse3.terminate()
+
+    def close(self) -> None:
+        """End the session; the mount is its holder's."""
+        pyfuse3.close(unmount=False)
+        self._relay.close()

@@ -44,7 +44,8 @@ class Node(msgspec.Struct, kw_only=True):
 
     `names` are all its names as programs see them; `place` is where the shared file system has it
     now, which differs while a rename is still to be made there. `retained` are blobs
-    of older versions that still wait to be published.
+    of older versions that still wait to be published. `settled_as` is what the blob looked like
+    when it last settled, and `backing_id` is set while the kernel reads and writes it past us.
     """
 
     ino: int
@@ -73,6 +74,8 @@ class Node(msgspec.Struct, kw_only=True):
     target: bytes = b""
     xattrs: dict[bytes, bytes] = {}
 
+    settled_as: Signature | None = None
+    backing_id: int | None = None
     lookups: int = 0
     opens: int = 0
     writers: int = 0

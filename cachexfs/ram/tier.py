@@ -20,6 +20,7 @@ from cachexfs.ram import tmpfs
 JOURNAL_ROOM_BYTES = 64 << 20
 """Room in the tmpfs beside the budget, so that a full tier can still write its journal."""
 
+_MEMORY_SHARE = 0.8
 _COPY_BYTES = 16 << 20
 
 
@@ -135,7 +136,7 @@ def open_tier(state: Path, limit_bytes: int, *, huge_pages: bool) -> Tier:
         return Tier(root, limit_bytes, pages="as mounted", private=True)
     if os.geteuid() == 0:
         try:
-            pages = tmpfs.mount(root, limit_bytes + JOURNAL_ROOM_BYTES, huge_pages=huge_pages)
+            pages = tmpfs.mount(root, _cap(limit_bytes), huge_pages=huge_pages)
         except OSError as error:
             raise CacheXError(f"cannot mount a tmpfs on {root}: {error.strerror}") from None
         return Tier(root, limit_bytes, pages=pages, private=True)
@@ -145,6 +146,16 @@ def open_tier(state: Path, limit_bytes: int, *, huge_pages: bool) -> Tier:
             f"for instance below /dev/shm"
         )
     return Tier(root, limit_bytes, pages="as found", private=False)
+
+
+def _cap(limit_bytes: int) -> int:
+    """The hard limit of the tmpfs: the budget and room for the journal, or more where there is.
+
+    The budget is kept by the daemon. A program that writes past it into an open file cannot be
+    held back, and is told ENOSPC only when the machine itself has no memory to spare.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(limit_bytes + JOURNAL_ROOM_BYTES, int(memory * _MEMORY_SHARE))
 
 
 def _is_private(root: Path) -> bool:

@@ -40,13 +40,37 @@ _SOCKET_BYTES = 4 << 20
 
 _OPENING = frozenset({Opcode.OPEN, Opcode.CREATE})
 
-HANDLED = {
-    op
-    for op in Opcode
-    if op not in codec.UNANSWERED | {Opcode.INIT, Opcode.DESTROY, Opcode.FALLOCATE, Opcode.LSEEK,
-                                     Opcode.COPY_FILE_RANGE, Opcode.SYNCFS}
-}  # fmt: skip
-"""Requests that pyfuse3 gives to a handler of ours."""
+HANDLERS = {
+    Opcode.LOOKUP: "lookup",
+    Opcode.GETATTR: "getattr",
+    Opcode.SETATTR: "setattr",
+    Opcode.READLINK: "readlink",
+    Opcode.SYMLINK: "symlink",
+    Opcode.MKNOD: "mknod",
+    Opcode.MKDIR: "mkdir",
+    Opcode.UNLINK: "unlink",
+    Opcode.RMDIR: "rmdir",
+    Opcode.RENAME: "rename",
+    Opcode.RENAME2: "rename",
+    Opcode.LINK: "link",
+    Opcode.OPEN: "open",
+    Opcode.READ: "read",
+    Opcode.WRITE: "write",
+    Opcode.STATFS: "statfs",
+    Opcode.RELEASE: "release",
+    Opcode.FSYNC: "fsync",
+    Opcode.SETXATTR: "setxattr",
+    Opcode.GETXATTR: "getxattr",
+    Opcode.LISTXATTR: "listxattr",
+    Opcode.REMOVEXATTR: "removexattr",
+    Opcode.FLUSH: "flush",
+    Opcode.OPENDIR: "opendir",
+    Opcode.READDIRPLUS: "readdir",
+    Opcode.RELEASEDIR: "releasedir",
+    Opcode.FSYNCDIR: "fsyncdir",
+    Opcode.CREATE: "create",
+}
+"""Requests that pyfuse3 gives to a handler of ours, and its name."""
 
 
 class Answerer(Protocol):
@@ -75,14 +99,14 @@ UNKNOWN = Request(0, is_resent=False)
 class Relay:
     """One connection. `inner` is the descriptor for libfuse.
 
-    `backing_of(ino)` gives the backing id of an inode that is open in passthrough mode, None
+    `negotiate` chooses from what the kernel offers. `backing_of(ino)` gives the backing id of an inode that is open in passthrough mode, None
     otherwise. `ended` is called when the file system is unmounted.
     """
 
     def __init__(
         self,
         fd: int,
-        wanted: codec.Offer,
+        negotiate: Callable[[codec.Offer], codec.Offer],
         backing_of: Callable[[int], int | None],
         answerer: Answerer,
         saved_init: bytes | None,
@@ -90,7 +114,8 @@ class Relay:
         ended: Callable[[], None],
     ) -> None:
         self._device = fd
-        self._wanted = wanted
+        self._negotiate = negotiate
+        self._wanted = codec.Offer(passthrough=False, resend=False)
         self._backing_of = backing_of
         self._answerer = answerer
         self._saved_init = saved_init
@@ -102,19 +127,21 @@ class Relay:
         self._opening: dict[int, tuple[int, int]] = {}
         self._unhandled: set[int] = set()
         self._begun: deque[tuple[int, Request]] = deque()
+        self.request = UNKNOWN
         self._kicked = trio.Event()
         self._in = bytearray(MESSAGE_BYTES)
         self._out = bytearray(MESSAGE_BYTES)
 
     # --- for handlers ---------------------------------------------------------------------------
 
-    def begin(self, opcode: int) -> Request:
-        """The request that the handler which begins now has. To be called before any await."""
+    def begin(self, handler: str) -> None:
+        """A handler begins; `request` is the one it has, until its first await."""
+        self.request = UNKNOWN
         while self._begun:
-            kind, request = self._begun.popleft()
-            if kind == opcode:
-                return request
-        return UNKNOWN
+            opcode, request = self._begun.popleft()
+            if HANDLERS[opcode] == handler:
+                self.request = request
+                return
 
     def kick(self) -> None:
         """A handler is about to end: its reply will be there in the next round of the loop."""
@@ -162,10 +189,11 @@ class Relay:
             return
         if head.opcode == Opcode.INIT:
             self._init_unique = head.unique
+            self._wanted = self._negotiate(codec.offer(message))
             self._save_init(bytes(message))
         elif head.opcode in _OPENING:
             self._opening[head.unique] = (head.opcode, head.nodeid)
-        if head.opcode in HANDLED:
+        if head.opcode in HANDLERS:
             self._begun.append((head.opcode, Request(head.unique, head.is_resent)))
         elif head.opcode not in codec.UNANSWERED:
             self._unhandled.add(head.unique)
@@ -232,6 +260,7 @@ class Relay:
     def _replay_init(self, request: bytes) -> None:
         """Tell libfuse what the kernel told the daemon before; the answer is not sent again."""
         self._init_unique = codec.header(request).unique
+        self._wanted = self._negotiate(codec.offer(request))
         self._unhandled.add(self._init_unique)
         self._ours.send(request)
 
