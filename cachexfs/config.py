@@ -52,9 +52,13 @@ class Node(_Section, frozen=True):
 
 
 class Mount(_Section, frozen=True):
-    """What the mount promises; `fsync` None means: replicated with peers, durable without."""
+    """What the mount promises; `fsync` None means: replicated with peers, durable without.
+
+    `data_path` "portable" never asks for the kernel link: libfuse serves alone.
+    """
 
     fsync: FsyncLevel | None = None
+    data_path: Literal["auto", "portable"] = "auto"
     pfs_timeout: Duration = Duration(2.0)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import trio
 
 from cachexfs import mountstate
+from cachexfs.mountstate import Wanted
 from cachexfs.client import SOCKET_NAME
 from cachexfs.config import Config, read_secret
 from cachexfs.control import server
@@ -25,10 +26,10 @@ from cachexfs.control.reporter import Facts, Reporter
 from cachexfs.control.verbs import Verbs
 from cachexfs.durability.states import LEVELS, State
 from cachexfs.errors import CacheXError
-from cachexfs.mount import session
 from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.names import Names
 from cachexfs.mount.operations import Operations
+from cachexfs.mount.session import LinkedSession, PlainSession
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.peers import tls
@@ -49,16 +50,9 @@ log = logging.getLogger(__name__)
 OOM_SCORE = -900
 """The daemon holds the only copy of files: it dies last (proc(5), oom_score_adj)."""
 
-_REASON = "the kernel link for passthrough is not built in"
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What to mount, and where."""
-
-    source: Path
-    mountpoint: Path
-    options: frozenset[str] = frozenset()
+_INIT = "fuse_init "
+"""Key in the journal, before the mount's id: the kernel's INIT request, for the daemon that takes
+the mount over."""
 
 
 async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None:
@@ -91,7 +85,8 @@ def _compose(
 ) -> _Mount:
     epoch = _epoch(journal, wanted.source)
     tree = Tree(journal)
-    missing = revive(tree, tier)
+    is_taken_over = _saved_init(wanted, journal) is not None
+    missing = revive(tree, tier, is_taken_over=is_taken_over)
     source = Source(wanted.source, tree, config.mount.pfs_timeout)
     tracker = Tracker(tree, tier, config.replication.replicas)
     publisher = Publisher(tree, tier, journal, source, tracker, tag=epoch)
@@ -112,8 +107,9 @@ def _compose(
     operations = Operations(
         tree, tier, source, tracker, view, files, names, xattrs, fsync_level=level
     )
+    opened = _session(wanted, operations, files, tree, journal)
     facts = Facts(
-        str(wanted.mountpoint), str(wanted.source), config.node.name, config.fsync_level, _REASON
+        str(wanted.mountpoint), str(wanted.source), config.node.name, config.fsync_level, opened
     )
     problems = [
         room.problems,
@@ -126,17 +122,37 @@ def _compose(
     adopter = Adopter(config, str(wanted.source), partial(read_secret, config), sink)
     checker = Checker(tier, source, adopter.check_replica, tree.path_of)
     verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter)
-    return _Mount(
-        wanted, operations, tree, tracker, publisher, replicator, source, view, socket, verbs
+    return _Mount(opened, tree, tracker, publisher, replicator, source, view, socket, verbs)
+
+
+def _session(
+    wanted: Wanted, operations: Operations, files: OpenFiles, tree: Tree, journal: Journal
+) -> LinkedSession | PlainSession:
+    if wanted.held is None:
+        source, mountpoint = str(wanted.source), str(wanted.mountpoint)
+        return PlainSession(operations, source, mountpoint, wanted.options, wanted.plain_reason)
+    key = _INIT + wanted.held.mount_id
+    return LinkedSession(
+        operations,
+        files,
+        tree,
+        wanted.held.device,
+        _saved_init(wanted, journal),
+        lambda request: journal.set(key, request.hex()),
     )
+
+
+def _saved_init(wanted: Wanted, journal: Journal) -> bytes | None:
+    """What the kernel told the daemon before this one; None for a mount that is new."""
+    saved = journal.get(_INIT + wanted.held.mount_id) if wanted.held else None
+    return bytes.fromhex(saved) if saved is not None else None
 
 
 @dataclass(frozen=True)
 class _Mount:
     """The parts that have tasks of their own."""
 
-    wanted: Wanted
-    operations: Operations
+    session: LinkedSession | PlainSession
     tree: Tree
     tracker: Tracker
     publisher: Publisher
@@ -148,10 +164,6 @@ class _Mount:
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Mount, and run every task until the file system is unmounted."""
-        wanted = self.wanted
-        session.open_session(
-            self.operations, str(wanted.source), str(wanted.mountpoint), set(wanted.options)
-        )
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.publisher.run)
@@ -159,13 +171,14 @@ class _Mount:
                     await nursery.start(self.replicator.run)
                 for node in unfinished(self.tree):
                     self.tracker.resume(node)
-                for task in (self.source.watch, self.view.scout, self.tracker.insist, _until_told):
+                for task in (self.source.watch, self.view.scout, self.tracker.insist):
                     nursery.start_soon(task)
+                nursery.start_soon(_until_told, self.session.stop)
                 await nursery.start(partial(server.serve, self.socket, self.verbs.table()))
-                await session.serve(ready)
+                await self.session.serve(ready)
                 nursery.cancel_scope.cancel()
         finally:
-            session.close_session(unmount=True)
+            self.session.close()
 
     def has_unsafe_files(self) -> bool:
         """Whether the RAM tier or its journal is still needed."""
@@ -173,11 +186,11 @@ class _Mount:
         return unsafe or self.publisher.waiting() > 0
 
 
-async def _until_told() -> None:
+async def _until_told(stop: Callable[[], None]) -> None:
     """Stop serving at SIGTERM or SIGINT."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
-            session.stop()
+            stop()
 
 
 def _replicator(

@@ -1,4 +1,4 @@
-"""Where a mount keeps its state: one directory for each mount point, locked while in use."""
+"""What is to be mounted, and where it keeps its state: a directory for each mount point."""
 
 from __future__ import annotations
 
@@ -6,9 +6,29 @@ import fcntl
 import hashlib
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from cachexfs.errors import CacheXError
+
+
+@dataclass(frozen=True)
+class Held:
+    """A descriptor of /dev/fuse that is mounted, and the mount's id: both outlive the daemon."""
+
+    device: int
+    mount_id: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to mount, and where. Without `held`, `plain_reason` says why libfuse serves alone."""
+
+    source: Path
+    mountpoint: Path
+    options: frozenset[str] = frozenset()
+    held: Held | None = None
+    plain_reason: str = ""
 
 
 def directory_of(state_dir: Path, mountpoint: str) -> Path:

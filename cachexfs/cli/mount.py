@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +15,10 @@ from cachexfs.cli.background import run_daemon, start_in_background, teller
 from cachexfs.cli.options import config_option
 from cachexfs.config import Config, load, read_secret
 from cachexfs.errors import CacheXError, UsageError
+from cachexfs.mountstate import Held, Wanted
+
+FIRST_KERNEL = (6, 9)
+"""Linux 6.9 brought FUSE_PASSTHROUGH and FUSE_HAS_RESEND."""
 
 _IGNORED = {"rw", "defaults", "noauto", "auto", "nofail", "user", "nouser", "users", "_netdev"}
 """Options of mount(8) and fstab(5) that are not for the file system."""
@@ -20,12 +26,14 @@ _PASSED_ON = {"ro", "noexec", "nosuid", "nodev", "noatime", "allow_other", "defa
 
 
 @click.command()
-@click.argument("source", type=click.Path(path_type=Path))
-@click.argument("mountpoint", type=click.Path(path_type=Path))
+@click.argument("source", type=Path)
+@click.argument("mountpoint", type=Path)  # click.Path would look at it, and wait for us
 @config_option
 @click.option("-o", "options", metavar="OPTS", multiple=True, help="Mount options, a,b=c.")
 @click.option("-f", "foreground", is_flag=True, help="Stay in the foreground.")
 @click.option("--ready-fd", type=int, hidden=True)
+@click.option("--device-fd", type=int, hidden=True, help="Of the keeper: /dev/fuse, mounted.")
+@click.option("--mount-id", default="", hidden=True, help="Of the keeper: which mount this is.")
 def mount(
     source: Path,
     mountpoint: Path,
@@ -33,6 +41,8 @@ def mount(
     options: tuple[str, ...],
     foreground: bool,
     ready_fd: int | None,
+    device_fd: int | None,
+    mount_id: str,
 ) -> None:
     """Mount SOURCE, a directory of the shared file system, on MOUNTPOINT.
 
@@ -40,11 +50,18 @@ def mount(
     """
     flags, config_file = parse_options(options, config_file)
     config = load(config_file)
+    if device_fd is not None:
+        held = Held(device_fd, mount_id)
+        serve(config, Wanted(source, mountpoint, flags, held), ready_fd)
+        return
     source, mountpoint = check(config, source, mountpoint)
-    if foreground:
-        serve(config, source, mountpoint, flags, ready_fd)
-    else:
+    if not foreground:
         start(config, source, mountpoint, options, config_file)
+    elif reason := why_no_link(config):
+        serve(config, Wanted(source, mountpoint, flags, plain_reason=reason), ready_fd)
+    else:
+        arguments = daemon_arguments(source, mountpoint, options, config_file)
+        sys.exit(keep(source, mountpoint, flags, arguments, ready_fd))
 
 
 def parse_options(
@@ -89,14 +106,43 @@ def _directory(path: Path, what: str) -> Path:
     return resolved
 
 
-def serve(
-    config: Config, source: Path, mountpoint: Path, flags: frozenset[str], ready_fd: int | None
-) -> None:
+def serve(config: Config, wanted: Wanted, ready_fd: int | None) -> None:
     """Be the daemon."""
     from cachexfs import daemon
 
-    wanted = daemon.Wanted(source, mountpoint, flags)
     run_daemon(partial(daemon.run, config, wanted, teller(ready_fd)))
+
+
+def keep(
+    source: Path,
+    mountpoint: Path,
+    flags: frozenset[str],
+    arguments: list[str],
+    ready_fd: int | None,
+) -> int:
+    """Be the keeper; returns the exit code."""
+    from cachexfs.keeper import Keeper
+
+    mount_id = secrets.token_hex(8)
+
+    def command(fd: int, ready: int | None) -> list[str]:
+        named = ["--ready-fd", str(ready)] if ready is not None else []
+        held = ["--device-fd", str(fd), "--mount-id", mount_id]
+        return [sys.executable, "-m", "cachexfs", *arguments, "-f", *held, *named]
+
+    return Keeper(str(source), str(mountpoint), flags, command, ready_fd).run()
+
+
+def why_no_link(config: Config) -> str:
+    """Why the kernel link cannot be had; "" when it can."""
+    if config.mount.data_path == "portable":
+        return "as configured: mount.data_path"
+    if os.geteuid() != 0:
+        return "passthrough needs root (CAP_SYS_ADMIN)"
+    major, minor = (int(number) for number in os.uname().release.split(".")[:2])
+    if (major, minor) < FIRST_KERNEL:
+        return f"passthrough needs Linux 6.9; this is {os.uname().release}"
+    return ""
 
 
 def start(
@@ -109,7 +155,14 @@ def start(
     """Start the daemon, and return when it answers. Raises `CacheXError`."""
     state = mountstate.directory_of(Path(config.node.state_dir), str(mountpoint))
     mountstate.prepare(state)
+    arguments = daemon_arguments(source, mountpoint, options, config_file)
+    start_in_background(arguments, state / "daemon.log")
+
+
+def daemon_arguments(
+    source: Path, mountpoint: Path, options: tuple[str, ...], config_file: Path | None
+) -> list[str]:
+    """The command line of a daemon, to be started in any directory."""
     arguments = ["mount", str(source), str(mountpoint)]
     arguments += ["-o", ",".join(options)] if options else []
-    arguments += ["-c", str(config_file.resolve())] if config_file else []
-    start_in_background(arguments, state / "daemon.log")
+    return arguments + (["-c", str(config_file.resolve())] if config_file else [])

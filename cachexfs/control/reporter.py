@@ -17,6 +17,15 @@ from cachexfs.ram.tree import Tree
 from cachexfs.status import report as r
 
 
+class Session(Protocol):
+    """How the kernel is served."""
+
+    @property
+    def data_path(self) -> r.DataPath: ...
+    @property
+    def reason(self) -> str: ...
+
+
 class Partners(Protocol):
     """The replicator, as far as it is reported."""
 
@@ -32,7 +41,7 @@ class Facts:
     source: str
     node: str
     fsync: str
-    data_path_reason: str
+    session: Session
 
 
 class Reporter:
@@ -92,8 +101,8 @@ class Reporter:
             node=self._facts.node,
             pid=os.getpid(),
             state=r.health(problems),
-            data_path="portable",
-            data_path_reason=self._facts.data_path_reason,
+            data_path=self._facts.session.data_path,
+            data_path_reason=self._facts.session.reason,
             fsync=self._facts.fsync,
             problems=problems,
             ram=r.Ram(*usage),

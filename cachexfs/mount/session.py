@@ -21,6 +21,7 @@ from cachexfs.mount.link.relay import Relay
 from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.operations import Operations
 from cachexfs.ram.tree import Tree
+from cachexfs.status.report import DataPath
 
 MAX_TASKS = 4096
 """Requests in hand at once. A waiting fsync holds one, so it must exceed the writers of a node."""
@@ -29,12 +30,16 @@ MAX_TASKS = 4096
 class PlainSession:
     """libfuse mounts and serves."""
 
-    data_path = "portable"
+    data_path: DataPath = "portable"
 
     def __init__(
-        self, operations: Operations, source: str, mountpoint: str, options: frozenset[str],
+        self,
+        operations: Operations,
+        source: str,
+        mountpoint: str,
+        options: frozenset[str],
         reason: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.reason = reason
         chosen = set(pyfuse3.default_options) | {f"fsname={source}", "subtype=cachexfs"} | options
         if os.geteuid() == 0:
@@ -70,7 +75,7 @@ class LinkedSession:
         saved_init: bytes | None,
         save_init: Callable[[bytes], None],
     ) -> None:
-        self.data_path = "portable"
+        self.data_path: DataPath = "portable"
         self.reason = "the kernel has not said yet what it can do"
         self._files = files
         self._tree = tree

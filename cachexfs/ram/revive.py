@@ -22,13 +22,20 @@ from cachexfs.ram.tree import Tree
 log = logging.getLogger(__name__)
 
 
-def revive(tree: Tree, tier: Tier) -> list[Node]:
-    """Put tree and tier in agreement; returns the nodes whose blob is gone."""
+def revive(tree: Tree, tier: Tier, *, is_taken_over: bool = False) -> list[Node]:
+    """Put tree and tier in agreement; returns the nodes whose blob is gone.
+
+    `is_taken_over`: the mount outlived the daemon. Then programs still have files open, which are
+    neither finished nor forgotten.
+    """
     nodes = list(tree.nodes.values())
     for node in nodes:
-        node.lookups = node.opens = node.writers = 0
+        node.lookups = 0
+        if not is_taken_over:
+            node.opens = node.writers = 0
+            node.backing_id = None
     for node in nodes:
-        if node.state is State.GONE or _was_never_finished(node):
+        if node.opens == 0 and (node.state is State.GONE or _was_never_finished(node)):
             _drop(tree, tier, node)
     _delete_orphans(tier, tree.nodes.values())
     missing = [n for n in tree.nodes.values() if n.blob is not None and not tier.holds(n.blob)]
@@ -42,7 +49,7 @@ def unfinished(tree: Tree) -> list[Node]:
     waiting = [
         node
         for node in tree.captured()
-        if node.names and node.state in (State.OPEN, State.CAPTURED, State.REPLICATED)
+        if node.names and not node.writers and node.state in (State.OPEN, State.CAPTURED, State.REPLICATED)
     ]
     return sorted(waiting, key=lambda node: (node.settled_at_ns, node.ino))
 

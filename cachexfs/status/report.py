@@ -9,6 +9,7 @@ import msgspec
 SCHEMA = 1
 
 Health = Literal["ok", "degraded", "critical"]
+DataPath = Literal["passthrough", "portable"]
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class MountReport(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     pid: int
     state: Health
-    data_path: Literal["passthrough", "portable"]
+    data_path: DataPath
     data_path_reason: str
     fsync: str
     problems: list[Problem]

@@ -38,6 +38,9 @@ MESSAGE_BYTES = (1 << 20) + 4096
 _SOCKET_BYTES = 4 << 20
 """Room in the socket pair for a few of the largest messages."""
 
+_SO_SNDBUFFORCE = 32
+"""Of asm-generic/socket.h; Python's `socket` does not have it."""
+
 _OPENING = frozenset({Opcode.OPEN, Opcode.CREATE})
 
 HANDLERS = {
@@ -121,8 +124,11 @@ class Relay:
         self._saved_init = saved_init
         self._save_init = save_init
         self._ended = ended
-        self._ours, self._theirs = _socket_pair()
-        self.inner = self._theirs.fileno()
+        self._ours, theirs = _socket_pair()
+        room = theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        self.inner = theirs.detach()  # libfuse closes it
+        # The kernel counts a message's pages about twice.
+        self._largest_write = max(4096, min(1 << 20, room // 2 - 8192) // 4096 * 4096)
         self._init_unique: int | None = None
         self._opening: dict[int, tuple[int, int]] = {}
         self._unhandled: set[int] = set()
@@ -163,9 +169,8 @@ class Relay:
         self._ended()
 
     def close(self) -> None:
-        """Close the socket pair; the device is not ours to close."""
+        """Close our end of the socket pair; the device is not ours to close."""
         self._ours.close()
-        self._theirs.close()
 
     async def _upwards(self, nursery: trio.Nursery) -> None:
         """Requests: from the kernel to libfuse, or to the answerer."""
@@ -270,15 +275,8 @@ class Relay:
             device.ask_again(self._device)
             return
         reply = bytearray(memoryview(self._out)[:length])
-        codec.accept(reply, self._wanted, self._largest_write())
+        codec.accept(reply, self._wanted, self._largest_write)
         self._write(bytes(reply))
-
-    def _largest_write(self) -> int:
-        """What fits into the socket pair: the kernel counts a message's pages about twice."""
-        room = min(
-            end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for end in (self._ours, self._theirs)
-        )
-        return max(4096, min(1 << 20, room // 2 - 8192) // 4096 * 4096)
 
     # --- what pyfuse3 has no handler for --------------------------------------------------------
 
@@ -300,6 +298,6 @@ def _socket_pair() -> tuple[socket.socket, socket.socket]:
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         with contextlib.suppress(OSError):  # beyond net.core.wmem_max, with CAP_NET_ADMIN
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUFFORCE, _SOCKET_BYTES)
+            end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _SOCKET_BYTES)
     ends[0].setblocking(False)
     return ends
