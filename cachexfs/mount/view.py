@@ -159,13 +159,18 @@ class View:
     async def _source_entries(self, ino: int) -> dict[bytes, os.stat_result]:
         if not self.is_on_source(ino):
             return {}
-        try:
-            found = await self._source.listing(ino)
-        except OSError as error:
-            seen = self._tree.seen(ino)
-            if seen is None or not self._source.is_trouble(error):
-                raise
-            return dict(seen)
+        with self._tree.noting(ino) as changes:
+            try:
+                found = await self._source.listing(ino)
+            except OSError as error:
+                seen = self._tree.seen(ino)
+                if seen is None or not self._source.is_trouble(error):
+                    raise
+                return dict(seen)
+        for name, status in changes.items():
+            found.pop(name, None)
+            if status is not None:
+                found[name] = status
         self._tree.saw(ino, dict(found))
         return found
 

@@ -27,7 +27,7 @@ from cachexfs.durability.actions import (
 from cachexfs.durability.ledger import Entry
 from cachexfs.pfs import copying, renameat2
 from cachexfs.pfs.health import is_trouble
-from cachexfs.pfs.source import Source
+from cachexfs.pfs.source import Seen, Source
 from cachexfs.ram.attributes import Changes, like
 from cachexfs.ram.node import HIDDEN, Node, Origin, Signature
 from cachexfs.ram.tier import Tier
@@ -78,7 +78,7 @@ class Deeds:
         node = self._tree.nodes.get(action.ino)
         origin = node.origin if node else None
 
-        def call() -> None:
+        def call() -> Seen:
             if action.exchange:
                 self._source.move(action.old, action.new, renameat2.EXCHANGE)
             elif origin is not None and self._origin_at(action.old) == origin:
@@ -87,8 +87,9 @@ class Deeds:
                 # Never published under the old name: what stands there was overwritten here.
                 self._remove(action.old)
             self._sync(action.old.parent, action.new.parent)
+            return self._source.look(action.old, action.new)
 
-        await self._source.work(call)
+        self._saw(await self._source.work(call))
         self._moved(action.old, action.new, exchange=action.exchange)
 
     def _moved(self, old: Slot, new: Slot, *, exchange: bool) -> None:
@@ -101,22 +102,26 @@ class Deeds:
             elif node.place == new:
                 node.place = old if exchange else None
             self._tree.save(node)
-        self._tree.saw_name(old, None)
+
+    def _saw(self, seen: Seen) -> None:
+        for slot, status in seen.items():
+            self._tree.saw_name(slot, status)
 
     async def _link(self, entry: Entry) -> None:
         action = entry.action
         assert isinstance(action, Link)
 
-        def call() -> None:
+        def call() -> Seen:
             try:
                 self._source.make_link(action.old, action.new)
             except FileExistsError:
                 self.link_over(action.old, action.new, self.temp_name(entry))
             except FileNotFoundError:
-                return  # not published under the first name: its next publishing makes both
+                return {}  # not published under the first name: its next publishing makes both
             self._sync(action.new.parent)
+            return self._source.look(action.new)
 
-        await self._source.work(call)
+        self._saw(await self._source.work(call))
 
     async def _unlink(self, entry: Entry) -> None:
         action = entry.action

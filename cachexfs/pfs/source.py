@@ -14,9 +14,10 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,6 +33,9 @@ from cachexfs.ram.tier import copy_range, data_ranges
 from cachexfs.ram.tree import Tree
 
 T = TypeVar("T")
+
+Seen = dict[Slot, os.stat_result | None]
+"""What names were seen to stand for; None for nothing."""
 
 _THREADS = 32
 _PROBE_EVERY_S = 0.5
@@ -49,6 +53,7 @@ class Source:
         self._foreground = trio.CapacityLimiter(_THREADS)
         self._background = trio.CapacityLimiter(_THREADS)
         self._probes = trio.CapacityLimiter(1)
+        self._left_behind: list[trio.Event] = []
 
     # --- threads and time -----------------------------------------------------------------------
 
@@ -58,11 +63,35 @@ class Source:
             raise SourceBlocked
         return await self._limited(call, self._foreground)
 
+    async def _alter(self, call: Callable[[], T]) -> T:
+        """As `ask`, for a change. One that is left behind may still be made, whenever that is; so
+        `work`, which carries out what comes after it, waits until it has come back.
+        """
+        token, back, started = trio.lowlevel.current_trio_token(), trio.Event(), threading.Event()
+
+        def run() -> T:
+            started.set()
+            try:
+                return call()
+            finally:
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(back.set)
+
+        try:
+            return await self.ask(run)
+        except SourceBlocked:
+            if started.is_set():
+                self._left_behind.append(back)
+            raise
+
     async def work(self, call: Callable[[], T]) -> T:
         """Run a call in a thread, for as long as it takes; left behind when cancelled.
 
         Copying may rightly take minutes, so it says nothing about whether the source answers.
         """
+        while self._left_behind:
+            await self._left_behind[-1].wait()
+            self._left_behind = [back for back in self._left_behind if not back.is_set()]
         return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._background)
 
     async def watch(self) -> None:
@@ -139,16 +168,20 @@ class Source:
     async def lookup(self, slot: Slot) -> os.stat_result | None:
         """The status of a name; None when there is nothing."""
 
-        def call() -> os.stat_result | None:
-            try:
-                with self.directory(slot.parent) as fd:
-                    return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
-            except OSError as error:
-                if error.errno in _NOTHING_THERE:
-                    return None
-                raise
+        return None if slot.name.startswith(HIDDEN) else await self.ask(lambda: self._at(slot))
 
-        return None if slot.name.startswith(HIDDEN) else await self.ask(call)
+    def look(self, *slots: Slot) -> Seen:
+        """What names stand for, in the thread that calls."""
+        return {slot: self._at(slot) for slot in slots}
+
+    def _at(self, slot: Slot) -> os.stat_result | None:
+        try:
+            with self.directory(slot.parent) as fd:
+                return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NOTHING_THERE:
+                return None
+            raise
 
     async def listing(self, ino: int) -> dict[bytes, os.stat_result]:
         """What a directory holds, without what is hidden."""
@@ -228,7 +261,7 @@ class Source:
 
     async def mkdir(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
         """Make a directory."""
-        return await self.ask(lambda: self.make_directory(slot, mode, uid, gid))
+        return await self._alter(lambda: self.make_directory(slot, mode, uid, gid))
 
     def make_directory(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
         """As `mkdir`, in the thread that calls. A set-group-ID parent passes its group on."""
@@ -249,20 +282,26 @@ class Source:
                 _own(slot.name, fd, uid, gid)
                 return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
 
-        return await self.ask(call)
+        return await self._alter(call)
 
-    async def unlink(self, slot: Slot) -> None:
+    async def unlink(self, slot: Slot) -> Seen:
         """Remove a name."""
 
-        def call() -> None:
+        def call() -> Seen:
             with self.directory(slot.parent) as fd:
                 os.unlink(slot.name, dir_fd=fd)
+            return {slot: None}
 
-        await self.ask(call)
+        return await self._alter(call)
 
-    async def rmdir(self, slot: Slot) -> None:
+    async def rmdir(self, slot: Slot) -> Seen:
         """Remove an empty directory; what we hid in it does not count."""
-        await self.ask(lambda: self.remove_directory(slot))
+
+        def call() -> Seen:
+            self.remove_directory(slot)
+            return {slot: None}
+
+        return await self._alter(call)
 
     def remove_directory(self, slot: Slot) -> None:
         """As `rmdir`, in the thread that calls."""
@@ -275,18 +314,28 @@ class Source:
                 _remove_hidden(slot.name, fd)
                 os.rmdir(slot.name, dir_fd=fd)
 
-    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> None:
+    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> Seen:
         """Move a name; `flags` as for renameat2(2)."""
-        await self.ask(lambda: self.move(old, new, flags))
+
+        def call() -> Seen:
+            self.move(old, new, flags)
+            return self.look(old, new)
+
+        return await self._alter(call)
 
     def move(self, old: Slot, new: Slot, flags: int = 0) -> None:
         """As `rename`, in the thread that calls."""
         with self.directory(old.parent) as old_fd, self.directory(new.parent) as new_fd:
             renameat2.rename(old_fd, old.name, new_fd, new.name, flags)
 
-    async def link(self, old: Slot, new: Slot) -> None:
+    async def link(self, old: Slot, new: Slot) -> Seen:
         """A second name for a file."""
-        await self.ask(lambda: self.make_link(old, new))
+
+        def call() -> Seen:
+            self.make_link(old, new)
+            return self.look(old, new)
+
+        return await self._alter(call)
 
     def make_link(self, old: Slot, new: Slot) -> None:
         """As `link`, in the thread that calls."""
@@ -302,7 +351,7 @@ class Source:
                 apply(path, changes)
                 return os.stat(path)
 
-        return await self.ask(call)
+        return await self._alter(call)
 
     async def setxattr(self, node: Node, name: bytes, value: bytes | None) -> None:
         """Set an extended attribute, or remove it with None."""
@@ -315,7 +364,7 @@ class Source:
                 else:
                     os.setxattr(path, name, value)
 
-        await self.ask(call)
+        await self._alter(call)
 
 
 def _place(node: Node) -> tuple[int, Slot | None, Origin | None]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from cachexfs.durability.actions import Slot
@@ -49,6 +49,7 @@ class Tree:
         self._bindings: dict[int, dict[bytes, Binding]] = {}
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
         self._seen: dict[int, dict[bytes, os.stat_result]] = {}
+        self._noting: dict[int, list[dict[bytes, os.stat_result | None]]] = {}
         for slot, ino, seq in journal.bindings():
             self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
         ours = [ino for ino in self.nodes if ino < _SOURCE_BIT]
@@ -172,8 +173,27 @@ class Tree:
         """The whole content of a directory there."""
         self._seen[parent] = entries
 
+    @contextmanager
+    def noting(self, parent: int) -> Iterator[dict[bytes, os.stat_result | None]]:
+        """What is made (its status) or removed (None) in a directory there meanwhile.
+
+        A listing takes time, and what is changed while it is under way may or may not be in it.
+        """
+        changes: dict[bytes, os.stat_result | None] = {}
+        self._noting.setdefault(parent, []).append(changes)
+        try:
+            yield changes
+        finally:
+            left = [other for other in self._noting[parent] if other is not changes]
+            if left:
+                self._noting[parent] = left
+            else:
+                del self._noting[parent]
+
     def saw_name(self, slot: Slot, status: os.stat_result | None) -> None:
         """One name of a directory there, if the directory was ever seen whole."""
+        for changes in self._noting.get(slot.parent, ()):
+            changes[slot.name] = status
         entries = self._seen.get(slot.parent)
         if entries is None:
             return
