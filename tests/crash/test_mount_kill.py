@@ -1,8 +1,8 @@
 """The mount's daemon dies by kill -9 under a writer; what the writer was promised is there.
 
-The writer puts a file on its list only after its fsync (or close) returned, and a deletion before it
-begins and after it returned. Then the daemon dies, the mount is made again by hand, and the list is
-held against what is there.
+The writer puts a file on its list only after its fsync (or close) returned, and a deletion before
+it begins and after it returned. Then the daemon dies, the mount is made again by hand, and the list
+is held against what is there.
 """
 
 from __future__ import annotations
