@@ -99,7 +99,7 @@ class Tracker:
 
     def written(self, node: Node) -> None:
         """The content changed, or is about to."""
-        if node.life is None or node.life.state is State.OPEN:
+        if node.life is None or node.life.state in (State.OPEN, State.GONE):
             return
         with self._tree.transaction():
             self._handle(node, Written())
@@ -113,6 +113,8 @@ class Tracker:
         that inherited the descriptor; the last one, the release, starts the way.
         """
         if node.life is None or node.blob is None or not node.names:
+            return
+        if node.life.settled == node.life.version and not (start and node.ino in self._held):
             return
         with self._tree.transaction():
             if node.life.settled < node.life.version:

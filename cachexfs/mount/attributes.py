@@ -18,11 +18,13 @@ BLOCK_BYTES = 1 << 20
 """`st_blksize`: the size of a FUSE request, which programs take for their buffers."""
 
 
-def of_status(node: Node, status: os.stat_result, names: int = 0) -> pyfuse3.EntryAttributes:
+def of_status(
+    node: Node, status: os.stat_result, names: int | None = None
+) -> pyfuse3.EntryAttributes:
     """Attributes of a node whose inode elsewhere has `status`; `names` replaces its link count."""
     entry = _entry(node.ino)
     entry.st_mode = status.st_mode
-    entry.st_nlink = names or status.st_nlink
+    entry.st_nlink = status.st_nlink if names is None else names
     entry.st_uid, entry.st_gid = status.st_uid, status.st_gid
     entry.st_rdev = status.st_rdev
     entry.st_size, entry.st_blocks = status.st_size, status.st_blocks

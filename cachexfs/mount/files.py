@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 import pyfuse3
 import trio
 
+from cachexfs.durability.actions import Slot
 from cachexfs.durability.states import State
 from cachexfs.mount.ports import Safety, Source
 from cachexfs.ram.attributes import apply, like
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import Node, Origin
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
@@ -102,7 +103,7 @@ class OpenFiles:
         node = self._tree.nodes.get(ino)
         if node is not None:
             self._leave(node, writing)
-            if writing and node.writers == 0:
+            if node.writers == 0:  # also of a reader: open(2) may create and not write
                 self._safety.settled(node)
 
     def _leave(self, node: Node, writing: bool) -> None:
@@ -204,8 +205,13 @@ class OpenFiles:
         async with lock:
             if node.blob is not None:
                 return
-            status = await self._source.status(node)
-            xattrs = await self._source.xattrs(node)
+            if node.place is None and opened is not None:  # removed, and still open
+                status, xattrs = os.fstat(opened.fd), node.xattrs
+            else:
+                status = await self._source.status(node)
+                xattrs = await self._source.xattrs(node)
+            if node.place is not None and status.st_nlink > len(node.names):
+                await self._find_other_names(node)
             blob, fd = self._tier.create()
             try:
                 if whole and opened is not None:
@@ -221,19 +227,32 @@ class OpenFiles:
             else:
                 self._replace(opened, fd)
 
+    async def _find_other_names(self, node: Node) -> None:
+        """Hard links in the same directory are published together: both names, one new content."""
+        assert node.place is not None
+        parent = node.place.parent
+        for name, status in (await self._source.listing(parent)).items():
+            slot = Slot(parent, name)
+            same = Origin(status.st_dev, status.st_ino) == node.origin
+            if same and self._tree.binding(slot) is None:
+                node.names.add(slot)
+
     def _take_over(self, node: Node, blob: int, xattrs: dict[bytes, bytes]) -> None:
         if node.life is None:
             self._safety.adopt(node)
         assert node.life is not None
         node.blob, node.xattrs = blob, xattrs
         node.life.in_ram = True
-        self._tree.save(node)
+        if node.names:
+            self._tree.save(node)
+        else:
+            self._safety.deleted(node)
 
     def _start_afresh(self, node: Node) -> None:
         """A new, empty blob with the attributes of the old one, which is still to be published."""
         old = self._tier.path(node.retained[max(node.retained)]).stat()
         node.blob, fd = self._tier.create()
-        apply(fd, like(old))
+        apply(fd, like(old)._replace(atime_ns=None, mtime_ns=None))
         if (opened := self._open.get(node.ino)) is not None:
             self._replace(opened, fd)
         else:

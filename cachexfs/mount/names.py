@@ -265,7 +265,7 @@ class Names:
         With nothing before it, it is worth waiting a moment for: then it is true there as well.
         """
         with self._tree.transaction():
-            idle = self._safety.is_idle(job)
+            idle = self._safety.is_idle(job, *action.touches())
             entry = self._safety.perform(job, action)
             for slot, node in bound:
                 # A file that is still open has no content to publish yet: its binding stays.

@@ -28,7 +28,7 @@ def revive(tree: Tree, tier: Tier) -> list[Node]:
     for node in nodes:
         node.lookups = node.opens = node.writers = 0
     for node in nodes:
-        if node.state is State.GONE or _was_never_finished(node):
+        if node.state is State.GONE or _was_never_finished(node) or _has_no_name(node):
             _drop(tree, tier, node)
     _delete_orphans(tier, tree.nodes.values())
     missing = [n for n in tree.nodes.values() if n.blob is not None and not tier.holds(n.blob)]
@@ -49,6 +49,11 @@ def unfinished(tree: Tree) -> list[Node]:
 
 def _was_never_finished(node: Node) -> bool:
     return node.life is not None and node.life.settled == 0
+
+
+def _has_no_name(node: Node) -> bool:
+    """Unlinked while a program had it open; that program's descriptor is gone."""
+    return node.life is not None and not node.names
 
 
 def _drop(tree: Tree, tier: Tier, node: Node) -> None:
