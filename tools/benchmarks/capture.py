@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from cachexfs.demo.node import Node
 from tools.benchmarks.bench import Bench
 from tools.benchmarks.figures import Series, in_turns
+from tools.benchmarks.memory import settle
 from tools.benchmarks.writing import timed_streams
 
 SETTLED_S = 30.0
@@ -44,8 +44,8 @@ def measure(bench: Bench, size_bytes: int, rounds: int, streams: int) -> list[Se
 def _quiet(
     timed: Callable[[Path, int, int], float], path: Path, size_bytes: int, streams: int
 ) -> float:
-    """With nothing left to write back from before."""
-    os.sync()
+    """With nothing left to write back from before, and memory at hand."""
+    settle(2 * size_bytes)
     return timed(path, size_bytes, streams)
 
 

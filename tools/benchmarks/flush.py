@@ -12,7 +12,8 @@ from pathlib import Path
 from cachexfs.demo.node import Node
 from tools.benchmarks.bench import Bench
 from tools.benchmarks.figures import Series, in_turns
-from tools.benchmarks.following import until_state
+from tools.benchmarks.following import until_level
+from tools.benchmarks.memory import settle
 from tools.benchmarks.writing import write
 
 
@@ -34,7 +35,7 @@ def measure(bench: Bench, size_bytes: int, rounds: int) -> list[Series]:
 
 
 def _copied(original: Path, target: Path) -> float:
-    os.sync()
+    settle(2 * original.stat().st_size)
     begin = time.perf_counter()
     subprocess.run(["cp", original, target], check=True)
     for path in (target, target.parent):
@@ -47,10 +48,10 @@ def _copied(original: Path, target: Path) -> float:
 
 
 def _durable(node: Node, size_bytes: int) -> float:
-    os.sync()
+    settle(3 * size_bytes)
     path = node.mountpoint / "flush"
     write(path, size_bytes)
     begin = time.perf_counter()
-    took = until_state(node, path.name, ("durable",), begin)
+    took = until_level(node, path.name, "durable", begin)
     path.unlink()
     return took

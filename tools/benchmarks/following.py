@@ -1,22 +1,15 @@
-"""Watching a file's state from outside, often enough to time it."""
+"""Timing a file's way to a level of safety from outside."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 from cachexfs.demo.node import Node
-from cachexfs.demo.waiting import NotTrue
 
-EVERY_S = 0.005
 LIMIT_S = 600.0
 
 
-def until_state(node: Node, path: str, states: Sequence[str], begin: float) -> float:
-    """Seconds from `begin` (perf_counter) until the file is in one of `states`."""
-    while time.perf_counter() - begin < LIMIT_S:
-        node.waiting.check()
-        if any(file["state"] in states for file in node.ls(path)):
-            return time.perf_counter() - begin
-        time.sleep(EVERY_S)
-    raise NotTrue(f"{path} is {states[0]}: not within {LIMIT_S:.0f} s")
+def until_level(node: Node, path: str, level: str, begin: float) -> float:
+    """Seconds from `begin` (perf_counter) until the file is `level`, as `cachexfs wait` sees it."""
+    node.client.ask("wait", paths=[path], level=level, timeout_s=LIMIT_S, patience_s=None)
+    return time.perf_counter() - begin

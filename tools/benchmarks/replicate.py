@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from cachexfs.demo.node import Node
 from cachexfs.demo.process import Child
 from tools.benchmarks.bench import Bench
 from tools.benchmarks.figures import Series, in_turns
-from tools.benchmarks.following import until_state
+from tools.benchmarks.following import until_level
+from tools.benchmarks.memory import settle
 from tools.benchmarks.writing import write
 
 START_S = 10.0
@@ -52,7 +52,7 @@ def measure(bench: Bench, size_bytes: int, rounds: int, *, blocked: bool = True)
 
 
 def _plain(original: Path, port: int) -> float:
-    os.sync()
+    settle(2 * original.stat().st_size)
     begin = time.perf_counter()
     with original.open("rb") as file, socket.create_connection(("127.0.0.1", port)) as link:
         link.sendfile(file)
@@ -62,11 +62,11 @@ def _plain(original: Path, port: int) -> float:
 
 
 def _replicated(node: Node, size_bytes: int) -> float:
-    os.sync()
+    settle(3 * size_bytes)
     path = node.mountpoint / "replicate"
     write(path, size_bytes)
     begin = time.perf_counter()
-    took = until_state(node, path.name, ("replicated", "durable"), begin)
+    took = until_level(node, path.name, "replicated", begin)
     path.unlink()
     until_gone(node)
     return took
