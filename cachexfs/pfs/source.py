@@ -10,7 +10,6 @@ that the node is known by; so a name that another node has reused is never mista
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
@@ -19,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -40,6 +39,18 @@ Seen = dict[Slot, os.stat_result | None]
 _THREADS = 32
 _PROBE_EVERY_S = 0.5
 _NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+
+
+class _Place(NamedTuple):
+    """What a thread needs to find a node's object.
+
+    `others`: while a rename is being carried out there, it may be under its new name already.
+    """
+
+    ino: int
+    slot: Slot | None
+    origin: Origin | None
+    others: frozenset[Slot] = frozenset()
 
 
 class Source:
@@ -98,7 +109,7 @@ class Source:
         """Look at the root from time to time, so that silence is noticed, and its end."""
         while True:
             try:
-                await self._limited(lambda: self._stat_of(ROOT, None, None), self._probes)
+                await self._limited(lambda: self._stat_of(_Place(ROOT, None, None)), self._probes)
             except OSError as error:
                 self.health.note(error)
             await trio.sleep(_PROBE_EVERY_S)
@@ -137,20 +148,36 @@ class Source:
             os.close(fd)
 
     @contextmanager
-    def object(self, ino: int, slot: Slot | None, origin: Origin | None) -> Iterator[str]:
+    def object(
+        self,
+        ino: int,
+        slot: Slot | None,
+        origin: Origin | None,
+        others: frozenset[Slot] = frozenset(),
+    ) -> Iterator[str]:
         """A path in /proc that leads to the very object, for the time of a block.
 
         Raises OSError(ESTALE) when another object has taken the name.
         """
-        fd = self._open(ino, slot, origin, os.O_PATH | os.O_NOFOLLOW)
+        fd = self._open(os.O_PATH | os.O_NOFOLLOW, _Place(ino, slot, origin, others))
         try:
             yield f"/proc/self/fd/{fd}"
         finally:
             os.close(fd)
 
-    def _open(self, ino: int, slot: Slot | None, origin: Origin | None, flags: int) -> int:
+    def _open(self, flags: int, place: _Place) -> int:
+        ino, slot, origin, others = place
         if ino == ROOT or slot is None:
             return self.directories.fd(ino)
+        try:
+            return self._open_at(slot, origin, flags)
+        except OSError:
+            for other in others if origin else ():
+                with suppress(OSError):
+                    return self._open_at(other, origin, flags)
+            raise
+
+    def _open_at(self, slot: Slot, origin: Origin | None, flags: int) -> int:
         with self.directory(slot.parent) as parent:
             fd = os.open(slot.name, flags | os.O_CLOEXEC, dir_fd=parent)
         status = os.fstat(fd)
@@ -159,8 +186,8 @@ class Source:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return fd
 
-    def _stat_of(self, ino: int, slot: Slot | None, origin: Origin | None) -> os.stat_result:
-        with self.object(ino, slot, origin) as path:
+    def _stat_of(self, place: _Place) -> os.stat_result:
+        with self.object(*place) as path:
             return os.stat(path)
 
     # --- questions ------------------------------------------------------------------------------
@@ -195,12 +222,12 @@ class Source:
     async def status(self, node: Node) -> os.stat_result:
         """The status of a node's object."""
         place = _place(node)
-        return await self.ask(lambda: self._stat_of(*place))
+        return await self.ask(lambda: self._stat_of(place))
 
     async def open(self, node: Node) -> int:
         """A descriptor for reading a file."""
         place = _place(node)
-        return await self.ask(lambda: self._open(*place, os.O_RDONLY | os.O_NOFOLLOW))
+        return await self.ask(lambda: self._open(os.O_RDONLY | os.O_NOFOLLOW, place))
 
     async def read(self, fd: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes at `offset` of an open file."""
@@ -219,12 +246,14 @@ class Source:
 
     async def readlink(self, node: Node) -> bytes:
         """The target of a symbolic link."""
-        _, slot, _ = _place(node)
+        place = _place(node)
 
         def call() -> bytes:
-            assert slot is not None
-            with self.directory(slot.parent) as fd:
-                return os.readlink(slot.name, dir_fd=fd)
+            fd = self._open(os.O_PATH | os.O_NOFOLLOW, place)
+            try:
+                return os.readlink(b"", dir_fd=fd)
+            finally:
+                os.close(fd)
 
         return await self.ask(call)
 
@@ -367,11 +396,11 @@ class Source:
         await self._alter(call)
 
 
-def _place(node: Node) -> tuple[int, Slot | None, Origin | None]:
-    """What a thread needs to find a node's object, copied in the event loop."""
+def _place(node: Node) -> _Place:
+    """Where an object is to be found, copied in the event loop."""
     if node.place is None and node.ino != ROOT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return node.ino, node.place, node.origin
+    return _Place(node.ino, node.place, node.origin, frozenset(node.names - {node.place}))
 
 
 def _own(name: bytes, parent: int, uid: int, gid: int) -> None:
@@ -395,7 +424,7 @@ def _list(parent: int) -> dict[bytes, os.stat_result]:
 
 
 def _add_status(found: dict[bytes, os.stat_result], name: bytes, fd: int) -> None:
-    with contextlib.suppress(FileNotFoundError):  # removed between the listing and the look
+    with suppress(FileNotFoundError):  # removed between the listing and the look
         found[name] = os.stat(name, dir_fd=fd, follow_symlinks=False)
 
 
