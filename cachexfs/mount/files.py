@@ -19,8 +19,9 @@ import trio
 
 from cachexfs.durability.actions import Slot
 from cachexfs.durability.states import State
+from cachexfs.mount import attributes
 from cachexfs.mount.ports import Safety, Source
-from cachexfs.ram.attributes import apply, like
+from cachexfs.ram.attributes import Changes, apply, like
 from cachexfs.ram.node import Node, Origin
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
@@ -76,9 +77,9 @@ class OpenFiles:
         node.opens += 1  # before anything awaits: an open file is not evicted
         node.writers += writing
         try:
-            await self._ensure_open(node)
-            if flags & os.O_TRUNC:
+            if flags & os.O_TRUNC:  # first: then the old content need not be reached
                 await self.truncate(node, 0)
+            await self._ensure_open(node)
         except BaseException:
             self._leave(node, writing)
             raise
@@ -206,17 +207,14 @@ class OpenFiles:
             if node.blob is not None:
                 return
             if node.place is None and opened is not None:  # removed, and still open
-                status, xattrs = os.fstat(opened.fd), node.xattrs
+                changes, xattrs = like(os.fstat(opened.fd)), node.xattrs
             else:
-                status = await self._source.status(node)
-                xattrs = await self._source.xattrs(node)
-            if node.place is not None and status.st_nlink > len(node.names):
-                await self._find_other_names(node)
+                changes, xattrs = await self._described(node, whole)
             blob, fd = self._tier.create()
             try:
                 if whole and opened is not None:
                     await self._source.copy_out(opened.fd, fd)
-                apply(fd, like(status))
+                apply(fd, changes)
             except BaseException:
                 os.close(fd)
                 self._tier.delete(blob)
@@ -226,6 +224,22 @@ class OpenFiles:
                 os.close(fd)
             else:
                 self._replace(opened, fd)
+
+    async def _described(self, node: Node, whole: bool) -> tuple[Changes, dict[bytes, bytes]]:
+        """Attributes and xattrs on the shared file system, or what is remembered of them.
+
+        The latter will do for a file whose content is replaced while that is ill.
+        """
+        try:
+            status = await self._source.status(node)
+            xattrs = await self._source.xattrs(node)
+            if node.place is not None and status.st_nlink > len(node.names):
+                await self._find_other_names(node)
+        except OSError as error:
+            if whole or not node.mode or not self._source.is_trouble(error):
+                raise
+            return attributes.own(node), node.xattrs
+        return attributes.own(node) if node.ahead else like(status), xattrs
 
     async def _find_other_names(self, node: Node) -> None:
         """Hard links in the same directory are published together: both names, one new content."""
@@ -241,7 +255,7 @@ class OpenFiles:
         if node.life is None:
             self._safety.adopt(node)
         assert node.life is not None
-        node.blob, node.xattrs = blob, xattrs
+        node.blob, node.xattrs, node.ahead = blob, xattrs, False
         node.life.in_ram = True
         if node.names:
             self._tree.save(node)

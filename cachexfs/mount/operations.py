@@ -196,13 +196,24 @@ class Operations(pyfuse3.Operations):
         if node.blob is not None:
             apply(str(self._tier.path(node.blob)), changes)
             self._bring_up_to_date(node)
-        elif node.place is not None or node.ino == ROOT:
-            status = await self._source.change(node, changes)
-            attributes.take_status(node, status)
-        else:
+        elif not await self._changed_at_once(node, changes):
             attributes.take_changes(node, changes, time.time_ns())
+            node.ahead = node.place is not None
             self._tree.save(node)
             self._bring_up_to_date(node)
+
+    async def _changed_at_once(self, node: Node, changes: Changes) -> bool:
+        """Change attributes on the shared file system, unless it is ill or has no such object."""
+        if node.ino != ROOT and (node.place is None or node.ahead):
+            return False
+        try:
+            status = await self._source.change(node, changes)
+        except OSError as error:
+            if node.ino == ROOT or not node.mode or not self._source.is_trouble(error):
+                raise
+            return False
+        attributes.take_status(node, status)
+        return True
 
     def _bring_up_to_date(self, node: Node) -> None:
         """What is on its way, or there, follows. An open file takes its attributes along later."""
@@ -320,7 +331,7 @@ class Operations(pyfuse3.Operations):
             return
         if node.life is not None:
             self._files.bury_if_unused(node)
-        elif not any(self._tree.binding(slot) for slot in node.names):
+        elif not node.ahead and not any(self._tree.binding(slot) for slot in node.names):
             self._tree.drop(node)
 
     def _refuse_hidden(self, name: bytes) -> None:

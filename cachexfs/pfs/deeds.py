@@ -247,6 +247,8 @@ class Deeds:
         signature = await self._source.work(call)
         if signature and node.life and node.life.committed == node.life.version:
             node.signature = signature
+        if self._wanted_attributes(node) == changes:  # not changed again meanwhile
+            node.ahead = False
         self._tree.save(node)
 
     def _wanted_attributes(self, node: Node) -> Changes:

@@ -345,7 +345,6 @@ def test_names_are_swapped_and_written_again_while_the_source_fails(
     ]  # fmt: skip
 
 
-@pytest.mark.xfail(reason="changes of attributes are not taken locally yet")
 @pytest.mark.parametrize("fault", [Fault(errno="EIO"), Fault(hang=True)], ids=["EIO", "hang"])
 def test_attributes_are_changed_while_the_source_is_ill(
     ill: tuple[Node, Node], faulty_storage: FaultyStorage, fault: Fault
@@ -381,3 +380,51 @@ def test_a_listing_that_was_overtaken_shows_what_is_true(
         (at / "tmp").rename(at / "final")
         assert os.listdir(at) == ["final"], index
     faulty_storage.clear()
+
+
+@pytest.mark.parametrize("fault", [Fault(errno="EIO"), Fault(hang=True)], ids=["EIO", "hang"])
+def test_files_of_the_source_are_replaced_while_it_is_ill(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage, fault: Fault
+) -> None:
+    a, _ = ill
+    at = a.mountpoint
+    for name in ("truncated", "renamed over", "removed", "evicted"):
+        (faulty_storage.backing / name).write_text("old")
+    (at / "evicted").write_text("written here")
+    a.wait("durable")
+    run("evict", at / "evicted")
+    os.listdir(at)
+    (at / "removed").stat()
+    faulty_storage.set_fault(fault)
+    (at / "truncated").write_text("new")
+    (at / "evicted").write_text("new")
+    (at / "tmp").write_text("new")
+    (at / "tmp").rename(at / "renamed over")
+    (at / "removed").unlink()
+    names = ["evicted", "renamed over", "truncated"]
+    assert sorted(os.listdir(at)) == names
+    assert [(at / name).read_text() for name in names] == ["new"] * 3
+    a.wait("replicated")
+    faulty_storage.clear()
+    a.umount()
+    assert sorted(os.listdir(a.source)) == names
+    assert [(a.source / name).read_text() for name in names] == ["new"] * 3
+
+
+def test_a_source_slower_than_the_time_limit(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    save(a.mountpoint, 1)
+    a.wait("durable")
+    faulty_storage.set_fault(
+        Fault(delay_s=1.5, ops=("create", "write", "fsync", "rename", "mkdir", "unlink", "lookup"))
+    )
+    for step in (2, 3):
+        save(a.mountpoint, step)
+    a.wait("replicated")
+    time.sleep(4)
+    faulty_storage.clear()
+    a.umount()
+    assert all(whole(a.source, step) for step in (1, 2, 3))
+    assert (a.source / "latest").read_text() == "step-3"
