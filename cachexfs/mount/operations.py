@@ -327,7 +327,9 @@ class Operations(pyfuse3.Operations):
         return entry
 
     def _drop_if_unused(self, node: Node) -> None:
-        if node.lookups or node.opens or node.ino == ROOT or self._tree.bindings_in(node.ino):
+        if node.lookups or node.opens or node.ino == ROOT:
+            return
+        if self._tree.holds_ours(node) or self._tree.bindings_in(node.ino):
             return
         if node.life is not None:
             self._files.bury_if_unused(node)

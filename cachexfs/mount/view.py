@@ -197,6 +197,7 @@ class View:
         """Whether another node changed a file since it became durable from here."""
         return (
             node.state is State.DURABLE
+            and not self._room.is_busy(node)  # then it may be we who changed it
             and node.signature is not None
             and node.signature != Signature(status.st_size, status.st_mtime_ns)
         )

@@ -48,6 +48,7 @@ class Tree:
         self.nodes: dict[int, Node] = {node.ino: node for node in journal.nodes()}
         self._bindings: dict[int, dict[bytes, Binding]] = {}
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
+        self._holding = {n.ino for n in self.nodes.values() if n.kind == "directory"}
         self._seen: dict[int, dict[bytes, os.stat_result]] = {}
         self._noting: dict[int, list[dict[bytes, os.stat_result | None]]] = {}
         for slot, ino, seq in journal.bindings():
@@ -92,6 +93,10 @@ class Tree:
         node.place = slot
         return node
 
+    def holds_ours(self, node: Node) -> bool:
+        """Whether files of ours were ever in a directory: they are found only through it."""
+        return bool(node.names) and node.ino in self._holding
+
     def identify(self, node: Node, origin: Origin | None) -> None:
         """Tie a node to its object on the shared file system (or to none)."""
         if node.origin and self._origins.get(node.origin) == node.ino:
@@ -109,6 +114,7 @@ class Tree:
         self.identify(node, None)
         self.nodes.pop(node.ino, None)
         self._bindings.pop(node.ino, None)
+        self._holding.discard(node.ino)
         self._seen.pop(node.ino, None)
         self._journal.drop_node(node.ino)
 
@@ -164,6 +170,7 @@ class Tree:
         parent = self.nodes.get(slot.parent)
         while parent is not None and parent.ino != ROOT:
             self._journal.save_node(parent)
+            self._holding.add(parent.ino)
             above = parent.slot
             parent = self.nodes.get(above.parent) if above else None
 
