@@ -428,3 +428,37 @@ def test_a_source_slower_than_the_time_limit(
     a.umount()
     assert all(whole(a.source, step) for step in (1, 2, 3))
     assert (a.source / "latest").read_text() == "step-3"
+
+
+def test_sizes_are_not_made_up_while_the_source_fails(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    (faulty_storage.backing / "old").write_bytes(b"x" * 777)
+    (a.mountpoint / "evicted").write_bytes(b"x" * 12345)
+    a.wait("durable")
+    run("evict", a.mountpoint / "evicted")
+    os.listdir(a.mountpoint)
+    fds = [os.open(a.mountpoint / name, os.O_PATH) for name in ("evicted", "old")]
+    time.sleep(1.2)  # until the kernel asks again
+    with faulty_storage.fault(Fault(errno="EIO")):
+        assert [os.fstat(fd).st_size for fd in fds] == [12345, 777]
+        assert [(a.mountpoint / n).stat().st_size for n in ("evicted", "old")] == [12345, 777]
+    for fd in fds:
+        os.close(fd)
+
+
+def test_mounting_while_the_source_hangs_says_so(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    (a.mountpoint / "file").write_bytes(b"file")
+    faulty_storage.set_fault(Fault(hang=True, ops=("create", "write")))
+    a.umount("replicated")
+    faulty_storage.set_fault(Fault(hang=True))
+    done = run("mount", a.source, a.mountpoint, "-c", a.config, check=False)
+    assert done.returncode == 1 and "has not answered" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    faulty_storage.clear()
+    a.mount()
+    assert (a.mountpoint / "file").read_bytes() == b"file"
