@@ -92,7 +92,7 @@ def _compose(
     publisher = Publisher(tree, tier, journal, source, tracker, tag=epoch)
     replicator = _replicator(config, wanted, tree, tier, journal, tracker, secret)
     tracker.publisher, tracker.replicator = publisher, replicator
-    room = Room(tree, tier, tracker.evicted)
+    room = Room(tree, tier, tracker.evicted, tracker.is_busy)
     tracker.room = room
     tier.use_overflow(_overflow(config, wanted, epoch))
     for node in missing:

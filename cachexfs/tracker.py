@@ -40,6 +40,7 @@ class Publishing(Protocol):
     def add(self, job: str, action: Action) -> Entry: ...
     def retire(self, ino: int) -> None: ...
     def is_idle(self, job: str, *touching: int | Slot) -> bool: ...
+    def has_pending(self, ino: int) -> bool: ...
     def is_publishing(self, ino: int, version: int) -> bool: ...
     async def finished(self, entry: Entry) -> None: ...
     def flushed_bytes(self, ino: int) -> int: ...
@@ -99,7 +100,7 @@ class Tracker:
 
     def written(self, node: Node) -> None:
         """The content changed, or is about to."""
-        if node.life is None or node.life.state is State.OPEN:
+        if node.life is None or node.life.state in (State.OPEN, State.GONE):
             return
         with self._tree.transaction():
             self._handle(node, Written())
@@ -113,6 +114,8 @@ class Tracker:
         that inherited the descriptor; the last one, the release, starts the way.
         """
         if node.life is None or node.blob is None or not node.names:
+            return
+        if node.life.settled == node.life.version and not (start and node.ino in self._held):
             return
         with self._tree.transaction():
             if node.life.settled < node.life.version:
@@ -146,6 +149,10 @@ class Tracker:
     def is_idle(self, job: str, *touching: int | Slot) -> bool:
         """Whether nothing of this job, and nothing that touches these, is still to be done."""
         return self.publisher.is_idle(job, *touching)
+
+    def is_busy(self, node: Node) -> bool:
+        """Whether changes of this file are still to be made on the shared file system."""
+        return self.publisher.has_pending(node.ino)
 
     def perform(self, job: str, action: Action) -> Entry:
         """A change of names: to be made on the shared file system and at the peers, in order."""

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from cachexfs.errors import CacheXError
+from cachexfs.errors import CacheXError, UsageError
 
 if sys.version_info < (3, 11):
     from exceptiongroup import BaseExceptionGroup
@@ -44,7 +44,8 @@ def start_in_background(arguments: list[str], log: Path) -> None:
         )
     os.close(writer)
     if not _became_ready(reader):
-        raise CacheXError(_why(child, log, begin))
+        why = _why(child, log, begin)
+        raise UsageError(why) if child.returncode == UsageError.exit_code else CacheXError(why)
     child.returncode = 0  # it lives on without us: nothing to wait for
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import textwrap
 import time
-from pathlib import Path
 
 import click
 
@@ -55,8 +55,14 @@ def _say(sentence: str, now_s: float) -> None:
 
 def _check(torch: bool) -> None:
     """Raises `CacheXError` for what the demo cannot do without."""
-    if not Path("/dev/fuse").exists():
-        raise CacheXError("there is no /dev/fuse: load the fuse module, or pass the device in")
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except PermissionError:
+        raise CacheXError("/dev/fuse is not open to this user: run this as root") from None
+    except OSError:
+        raise CacheXError(
+            "there is no /dev/fuse: load the fuse module, or pass the device in"
+        ) from None
     for module, wanted in (("numpy", True), ("torch", torch)):
         if wanted and importlib.util.find_spec(module) is None:
             raise CacheXError(f"the demo's training program needs {module}: pip install {module}")

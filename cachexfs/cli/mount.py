@@ -20,7 +20,13 @@ from cachexfs.mountstate import Held, Wanted
 FIRST_KERNEL = (6, 9)
 """Linux 6.9 brought FUSE_PASSTHROUGH and FUSE_HAS_RESEND."""
 
-_IGNORED = {"rw", "defaults", "noauto", "auto", "nofail", "user", "nouser", "users", "_netdev"}
+# fmt: off
+_IGNORED = frozenset((
+    "rw", "defaults", "noauto", "auto", "nofail", "user", "nouser", "users", "owner", "group",
+    "_netdev", "dev", "suid", "exec", "async", "atime", "diratime", "nodiratime", "relatime",
+    "norelatime", "nostrictatime", "silent", "loud",
+))
+# fmt: on
 """Options of mount(8) and fstab(5) that are not for the file system."""
 _PASSED_ON = {"ro", "noexec", "nosuid", "nodev", "noatime", "allow_other", "default_permissions"}
 
@@ -85,6 +91,8 @@ def check(config: Config, source: Path, mountpoint: Path) -> tuple[Path, Path]:
     if not Path("/dev/fuse").exists():
         raise CacheXError("there is no /dev/fuse: load the fuse module, or pass the device in")
     source, mountpoint = _directory(source, "SOURCE"), _directory(mountpoint, "MOUNTPOINT")
+    if source == mountpoint or source in mountpoint.parents or mountpoint in source.parents:
+        raise UsageError(f"SOURCE {source} and MOUNTPOINT {mountpoint} must not contain each other")
     if os.path.ismount(mountpoint):
         raise UsageError(f"MOUNTPOINT {mountpoint} is in use: something is mounted there")
     if any(mountpoint.iterdir()):

@@ -142,6 +142,8 @@ class Verbs:
             raise CacheXError(f"{self._path(node)} is {node.state.label}, not durable: it stays")
         if node.opens:
             raise CacheXError(f"{self._path(node)} is open: it stays")
+        if self.room.is_busy(node):
+            raise CacheXError(f"{self._path(node)} has changes on their way: it stays")
         size = self.reporter.size_of(node)
         self.room.evict(node)
         return size

@@ -67,6 +67,10 @@ class Ledger:
         """Whether nothing of this job and nothing that touches `keys` is waiting."""
         return not any(key in self._tails for key in (_job_key(job), *keys))
 
+    def is_touched(self, key: Hashable) -> bool:
+        """Whether an entry that touches `key`, or stands in it, is waiting."""
+        return key in self._tails
+
     def done(self, seq: int) -> list[Entry]:
         """Take an entry out, carried out or cancelled; returns those that are ready by that."""
         self._leave(self.entries.pop(seq))

@@ -7,7 +7,7 @@ import stat
 
 import pyfuse3
 
-from cachexfs.ram.attributes import Changes
+from cachexfs.ram.attributes import Changes, owned
 from cachexfs.ram.node import Node
 
 TIMEOUT_S = 1.0
@@ -18,34 +18,49 @@ BLOCK_BYTES = 1 << 20
 """`st_blksize`: the size of a FUSE request, which programs take for their buffers."""
 
 
-def of_status(node: Node, status: os.stat_result, names: int = 0) -> pyfuse3.EntryAttributes:
+def of_status(
+    node: Node, status: os.stat_result, names: int | None = None
+) -> pyfuse3.EntryAttributes:
     """Attributes of a node whose inode elsewhere has `status`; `names` replaces its link count."""
     entry = _entry(node.ino)
     entry.st_mode = status.st_mode
-    entry.st_nlink = names or status.st_nlink
+    entry.st_nlink = status.st_nlink if names is None else names
     entry.st_uid, entry.st_gid = status.st_uid, status.st_gid
     entry.st_rdev = status.st_rdev
     entry.st_size, entry.st_blocks = status.st_size, status.st_blocks
     entry.st_atime_ns = status.st_atime_ns
     entry.st_mtime_ns = status.st_mtime_ns
     entry.st_ctime_ns = status.st_ctime_ns
-    return entry
+    return _with_own(entry, node) if node.ahead else entry
 
 
 def of_node(node: Node) -> pyfuse3.EntryAttributes:
     """Attributes of a local directory or symbolic link, which only the node carries."""
     entry = _entry(node.ino)
-    entry.st_mode = node.mode
     entry.st_nlink = 2 if node.kind == "directory" else max(1, len(node.names))
-    entry.st_uid, entry.st_gid = node.uid, node.gid
     entry.st_size, entry.st_blocks = len(node.target) or 4096, 8
+    return _with_own(entry, node)
+
+
+def _with_own(entry: pyfuse3.EntryAttributes, node: Node) -> pyfuse3.EntryAttributes:
+    """With the attributes that the node itself carries."""
+    entry.st_mode = node.mode
+    entry.st_uid, entry.st_gid = node.uid, node.gid
     entry.st_atime_ns, entry.st_mtime_ns = node.atime_ns, node.mtime_ns
     entry.st_ctime_ns = node.ctime_ns
     return entry
 
 
+def own(node: Node) -> Changes:
+    """The attributes that the node itself carries. Only root can give files away."""
+    changes = Changes(node.mode, atime_ns=node.atime_ns, mtime_ns=node.mtime_ns)
+    return owned(changes, node.uid, node.gid)
+
+
 def take_status(node: Node, status: os.stat_result) -> None:
     """Keep in the node what a status says, for when nothing else carries it."""
+    if node.ahead:
+        return
     node.mode, node.uid, node.gid = status.st_mode, status.st_uid, status.st_gid
     node.atime_ns, node.mtime_ns = status.st_atime_ns, status.st_mtime_ns
     node.ctime_ns = status.st_ctime_ns

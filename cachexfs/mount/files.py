@@ -18,12 +18,14 @@ from dataclasses import dataclass, field
 import pyfuse3
 import trio
 
+from cachexfs.durability.actions import Slot
 from cachexfs.durability.states import State
+from cachexfs.mount import attributes
 from cachexfs.mount.datapath import Choice, DataPath, Use, Wish, choose
 from cachexfs.mount.link.backings import Backings
 from cachexfs.mount.ports import Safety, Source
-from cachexfs.ram.attributes import apply, like
-from cachexfs.ram.node import Node, Signature
+from cachexfs.ram.attributes import Changes, apply, like
+from cachexfs.ram.node import Node, Origin, Signature
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
@@ -91,10 +93,10 @@ class OpenFiles:
         node.opens += 1  # before anything awaits: an open file is not evicted
         node.writers += writing
         try:
-            opened = await self._ensure_open(node)
-            if flags & os.O_TRUNC:
+            if flags & os.O_TRUNC:  # first: then the old content need not be reached
                 await self.truncate(node, 0)
-            elif choice.copy_first:
+            opened = await self._ensure_open(node)
+            if choice.copy_first:
                 await self._copy_up(node)
             if choice.path is DataPath.PASSTHROUGH:
                 self._pass_through(node, opened.fd, writing)
@@ -190,7 +192,7 @@ class OpenFiles:
             if writing:
                 self._note_changes(node)
             self._leave(node, writing)
-            if writing and node.writers == 0:
+            if node.writers == 0:  # also of a reader: open(2) may create and not write
                 self._safety.settled(node)
 
     def _let_go(self, node: Node) -> None:
@@ -314,13 +316,15 @@ class OpenFiles:
         async with lock:
             if node.blob is not None:
                 return
-            status = await self._source.status(node)
-            xattrs = await self._source.xattrs(node)
+            if node.place is None and opened is not None:  # removed, and still open
+                changes, xattrs = like(os.fstat(opened.fd)), node.xattrs
+            else:
+                changes, xattrs = await self._described(node, whole)
             blob, fd = self._tier.create()
             try:
                 if whole and opened is not None:
                     await self._source.copy_out(opened.fd, fd)
-                apply(fd, like(status))
+                apply(fd, changes)
             except BaseException:
                 os.close(fd)
                 self._tier.delete(blob)
@@ -331,19 +335,48 @@ class OpenFiles:
             else:
                 self._replace(opened, fd)
 
+    async def _described(self, node: Node, whole: bool) -> tuple[Changes, dict[bytes, bytes]]:
+        """Attributes and xattrs on the shared file system, or what is remembered of them.
+
+        The latter will do for a file whose content is replaced while that is ill.
+        """
+        try:
+            status = await self._source.status(node)
+            xattrs = await self._source.xattrs(node)
+            if node.place is not None and status.st_nlink > len(node.names):
+                await self._find_other_names(node)
+        except OSError as error:
+            if whole or not node.mode or not self._source.is_trouble(error):
+                raise
+            return attributes.own(node), node.xattrs
+        return attributes.own(node) if node.ahead else like(status), xattrs
+
+    async def _find_other_names(self, node: Node) -> None:
+        """Hard links in the same directory are published together: both names, one new content."""
+        assert node.place is not None
+        parent = node.place.parent
+        for name, status in (await self._source.listing(parent)).items():
+            slot = Slot(parent, name)
+            same = Origin(status.st_dev, status.st_ino) == node.origin
+            if same and self._tree.binding(slot) is None:
+                node.names.add(slot)
+
     def _take_over(self, node: Node, blob: int, xattrs: dict[bytes, bytes]) -> None:
         if node.life is None:
             self._safety.adopt(node)
         assert node.life is not None
-        node.blob, node.xattrs = blob, xattrs
+        node.blob, node.xattrs, node.ahead = blob, xattrs, False
         node.life.in_ram = True
-        self._tree.save(node)
+        if node.names:
+            self._tree.save(node)
+        else:
+            self._safety.deleted(node)
 
     def _start_afresh(self, node: Node) -> None:
         """A new, empty blob with the attributes of the old one, which is still to be published."""
         old = self._tier.path(node.retained[max(node.retained)]).stat()
         node.blob, fd = self._tier.create()
-        apply(fd, like(old))
+        apply(fd, like(old)._replace(atime_ns=None, mtime_ns=None))
         if (opened := self._open.get(node.ino)) is not None:
             self._replace(opened, fd)
         else:

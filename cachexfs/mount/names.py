@@ -14,6 +14,7 @@ import errno
 import os
 import stat
 import time
+from collections.abc import Awaitable
 from typing import NamedTuple
 
 import trio
@@ -23,7 +24,7 @@ from cachexfs.durability.ledger import Entry
 from cachexfs.durability.states import State
 from cachexfs.mount.attributes import take_status
 from cachexfs.mount.files import OpenFiles, answer
-from cachexfs.mount.ports import Safety, Source
+from cachexfs.mount.ports import Safety, Seen, Source
 from cachexfs.mount.view import View
 from cachexfs.ram.attributes import Changes, apply
 from cachexfs.ram.node import Node, Origin, kind_of
@@ -127,7 +128,6 @@ class Names:
         if self._can_be_made_at_once(job, action) and await self._tried(
             self._source.link(old, slot)
         ):
-            self._tree.saw_name(slot, None)
             node.names.add(slot)
             self._save_if_ours(node)
             self._safety.tell_peers(action)
@@ -141,7 +141,6 @@ class Names:
         node = (await self._view.child(*slot)).node
         action, job = Unlink(node.ino, slot), self._job(node, caller)
         if self._can_be_made_at_once(job, action) and await self._tried(self._source.unlink(slot)):
-            self._tree.saw_name(slot, None)
             self._lose_name(node, slot)
             self._safety.tell_peers(action)
             return
@@ -158,7 +157,6 @@ class Names:
         if self._can_be_made_at_once(caller.job, action) and await self._tried(
             self._source.rmdir(slot)
         ):
-            self._tree.saw_name(slot, None)
             node.names.discard(slot)
             node.place = None
             self._safety.tell_peers(action)
@@ -202,8 +200,6 @@ class Names:
 
     def _renamed_at_once(self, moved: Node, replaced: Node | None, action: Rename) -> None:
         old, new = action.old, action.new
-        for slot in (old, new):
-            self._tree.saw_name(slot, None)
         moved.names.discard(old)
         moved.names.add(new)
         moved.place = new
@@ -246,14 +242,16 @@ class Names:
             and self._safety.is_idle(job, *slots, *(n.ino for n in nodes))
         )
 
-    async def _tried(self, attempt: object) -> bool:
+    async def _tried(self, attempt: Awaitable[Seen]) -> bool:
         """Make a change at once; False when the shared file system is in trouble."""
         try:
-            await attempt  # type: ignore[misc]
+            seen = await attempt
         except OSError as error:
             if not self._source.is_trouble(error):
                 raise
             return False
+        for slot, status in seen.items():
+            self._tree.saw_name(slot, status)
         return True
 
     async def _perform(
@@ -268,7 +266,7 @@ class Names:
         With nothing before it, it is worth waiting a moment for: then it is true there as well.
         """
         with self._tree.transaction():
-            idle = self._safety.is_idle(job)
+            idle = self._safety.is_idle(job, *action.touches())
             entry = self._safety.perform(job, action)
             for slot, node in bound:
                 # A file that is still open has no content to publish yet: its binding stays.

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pyfuse3
 
@@ -24,7 +24,7 @@ from cachexfs.mount.files import OpenFiles, answer, inode_of
 from cachexfs.mount.job import job_of
 from cachexfs.mount.listing import Line, Listings
 from cachexfs.mount.names import Caller, Names
-from cachexfs.mount.ports import Safety, Source
+from cachexfs.mount.ports import Link, NoLink, Safety, Source
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.ram.attributes import Changes, apply
@@ -36,26 +36,6 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Link(Protocol):
-    """The kernel link, as far as handlers deal with it."""
-
-    def begin(self, handler: str) -> None:
-        """A handler begins: called before its first await."""
-
-    def kick(self) -> None:
-        """A handler ends: its reply follows."""
-
-
-class NoLink:
-    """libfuse talks to the kernel itself."""
-
-    def begin(self, handler: str) -> None:
-        """Nothing."""
-
-    def kick(self) -> None:
-        """Nothing."""
 
 
 def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -223,13 +203,24 @@ class Operations(pyfuse3.Operations):
         if node.blob is not None:
             apply(str(self._tier.path(node.blob)), changes)
             self._bring_up_to_date(node)
-        elif node.place is not None or node.ino == ROOT:
-            status = await self._source.change(node, changes)
-            attributes.take_status(node, status)
-        else:
+        elif not await self._changed_at_once(node, changes):
             attributes.take_changes(node, changes, time.time_ns())
+            node.ahead = node.place is not None
             self._tree.save(node)
             self._bring_up_to_date(node)
+
+    async def _changed_at_once(self, node: Node, changes: Changes) -> bool:
+        """Change attributes on the shared file system, unless it is ill or has no such object."""
+        if node.ino != ROOT and (node.place is None or node.ahead):
+            return False
+        try:
+            status = await self._source.change(node, changes)
+        except OSError as error:
+            if node.ino == ROOT or not node.mode or not self._source.is_trouble(error):
+                raise
+            return False
+        attributes.take_status(node, status)
+        return True
 
     def _bring_up_to_date(self, node: Node) -> None:
         """What is on its way, or there, follows. An open file takes its attributes along later."""
@@ -344,11 +335,13 @@ class Operations(pyfuse3.Operations):
         return entry
 
     def _drop_if_unused(self, node: Node) -> None:
-        if node.lookups or node.opens or node.ino == ROOT or self._tree.bindings_in(node.ino):
+        if node.lookups or node.opens or node.ino == ROOT:
+            return
+        if self._tree.holds_ours(node) or self._tree.bindings_in(node.ino):
             return
         if node.life is not None:
             self._files.bury_if_unused(node)
-        elif not any(self._tree.binding(slot) for slot in node.names):
+        elif not node.ahead and not any(self._tree.binding(slot) for slot in node.names):
             self._tree.drop(node)
 
     def _refuse_hidden(self, name: bytes) -> None:

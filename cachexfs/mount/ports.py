@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Protocol
 
 from cachexfs.durability.actions import Action, Slot
@@ -10,6 +11,9 @@ from cachexfs.durability.ledger import Entry
 from cachexfs.durability.states import State
 from cachexfs.ram.attributes import Changes
 from cachexfs.ram.node import Node
+
+Seen = dict[Slot, os.stat_result | None]
+"""What names were seen to stand for; None for nothing."""
 
 
 class Source(Protocol):
@@ -31,10 +35,10 @@ class Source(Protocol):
     async def mknod(
         self, slot: Slot, mode: int, rdev: int, uid: int, gid: int
     ) -> os.stat_result: ...
-    async def unlink(self, slot: Slot) -> None: ...
-    async def rmdir(self, slot: Slot) -> None: ...
-    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> None: ...
-    async def link(self, old: Slot, new: Slot) -> None: ...
+    async def unlink(self, slot: Slot) -> Seen: ...
+    async def rmdir(self, slot: Slot) -> Seen: ...
+    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> Seen: ...
+    async def link(self, old: Slot, new: Slot) -> Seen: ...
     def is_trouble(self, error: OSError) -> bool: ...
 
 
@@ -53,3 +57,40 @@ class Safety(Protocol):
     async def finished(self, entry: Entry) -> None: ...
     async def wait(self, node: Node, level: State) -> None: ...
     def flushed_bytes(self, node: Node) -> int: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a handler may know of its request.
+
+    `is_resent`: a daemon before this one may have carried it out and died before its reply.
+    """
+
+    unique: int = 0
+    is_resent: bool = False
+
+
+class Link(Protocol):
+    """The kernel link, as far as handlers deal with it."""
+
+    @property
+    def request(self) -> Request:
+        """The request of the handler that has just begun; before its first await."""
+
+    def begin(self, handler: str) -> None:
+        """A handler begins: called before its first await."""
+
+    def kick(self) -> None:
+        """A handler ends: its reply follows."""
+
+
+class NoLink:
+    """libfuse talks to the kernel itself."""
+
+    request = Request()
+
+    def begin(self, handler: str) -> None:
+        """Nothing."""
+
+    def kick(self) -> None:
+        """Nothing."""

@@ -95,14 +95,21 @@ class View:
 
     async def entries(self, ino: int) -> dict[bytes, Found]:
         """All names of a directory."""
+        before = self._tree.bindings_in(ino)
+        listed = await self._source_entries(ino)
+        ours = self._tree.bindings_in(ino)
         found = {
             name: self._reflect(Slot(ino, name), status)
-            for name, status in (await self._source_entries(ino)).items()
-            if self._tree.binding(Slot(ino, name)) is None
+            for name, status in listed.items()
+            if name not in ours and name not in before
         }
-        for name, binding in self._tree.bindings_in(ino).items():
-            if binding.ino != GONE:
-                found[name] = Found(self.node(binding.ino), None)
+        for name, binding in ours.items():
+            if binding.ino != GONE and binding.ino in self._tree.nodes:
+                found[name] = Found(self._tree.nodes[binding.ino], None)
+        for name in before.keys() - ours.keys():
+            # Published, or removed there, while we asked: the listing may be of before or after.
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = await self.child(ino, name)
         return found
 
     async def attributes(
@@ -111,9 +118,9 @@ class View:
         """The attributes of a node; `status` spares the question to the shared file system."""
         if node.blob is not None:
             status = self._tier.path(node.blob).stat()
-            return attributes.of_status(node, status, max(1, len(node.names)))
+            return attributes.of_status(node, status, len(node.names))
         if node.life is not None and (fd := self._files.fd(node.ino)) is not None:
-            return attributes.of_status(node, os.fstat(fd), max(1, len(node.names)))
+            return attributes.of_status(node, os.fstat(fd), len(node.names))
         if not self._is_reflected(node):
             return attributes.of_node(node)
         status = status or await self._status(node)
@@ -159,13 +166,18 @@ class View:
     async def _source_entries(self, ino: int) -> dict[bytes, os.stat_result]:
         if not self.is_on_source(ino):
             return {}
-        try:
-            found = await self._source.listing(ino)
-        except OSError as error:
-            seen = self._tree.seen(ino)
-            if seen is None or not self._source.is_trouble(error):
-                raise
-            return dict(seen)
+        with self._tree.noting(ino) as changes:
+            try:
+                found = await self._source.listing(ino)
+            except OSError as error:
+                seen = self._tree.seen(ino)
+                if seen is None or not self._source.is_trouble(error):
+                    raise
+                return dict(seen)
+        for name, status in changes.items():
+            found.pop(name, None)
+            if status is not None:
+                found[name] = status
         self._tree.saw(ino, dict(found))
         return found
 
@@ -185,6 +197,7 @@ class View:
         """Whether another node changed a file since it became durable from here."""
         return (
             node.state is State.DURABLE
+            and not self._room.is_busy(node)  # then it may be we who changed it
             and node.signature is not None
             and node.signature != Signature(status.st_size, status.st_mtime_ns)
         )

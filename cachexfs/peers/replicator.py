@@ -144,6 +144,7 @@ class Replicator:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the line until cancelled."""
         self._resubmit_noted()
+        self._resubmit_bare()
         async with trio.open_nursery() as nursery:
             for link in self._links.values():
                 nursery.start_soon(link.run)
@@ -282,6 +283,7 @@ class Replicator:
         for node in list(self._tree.captured()):
             if node.life is not None and peer in node.life.replicas:
                 self._observer.replica_lost(node, peer)
+        self._resubmit_bare()
 
     # --- changes of names -----------------------------------------------------------------------
 
@@ -295,6 +297,23 @@ class Replicator:
         for name, link in self._links.items():
             for number, message in self._journal.outbox(name):
                 self._submit_noted(link, _from_message(_messages.decode(message)), number)
+
+    def _resubmit_bare(self) -> None:
+        """Links and directories that the shared file system does not have yet, parents first.
+
+        They have no content whose replicas are counted, so they are sent whenever a partner may
+        lack them.
+        """
+        bare = {
+            self._tree.path(slot): node
+            for node in self._tree.nodes.values()
+            if node.kind in ("directory", "symlink")
+            for slot in node.names
+            if (binding := self._tree.binding(slot)) and binding.ino == node.ino
+        }
+        for path, node in sorted(bare.items(), key=lambda item: item[0]):
+            order = orders.Put(self._bare_replica(node, path))
+            self._to_line.send_nowait(_Noted(order, {}))
 
     def _submit_noted(self, link: PeerLink, order: orders.Order, number: int | None) -> None:
         if number is not None:
@@ -360,6 +379,7 @@ class Replicator:
             self._chosen = chosen
             if added:
                 self._catch_up(added)
+                self._resubmit_bare()
 
     def _catch_up(self, partners: tuple[str, ...]) -> None:
         for node in self._tree.captured():

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
 from cachexfs.pfs import writeback
-from cachexfs.ram.attributes import Changes, apply, like
+from cachexfs.ram.attributes import Changes, apply, like, read_xattrs
 from cachexfs.ram.node import Origin, Signature
 from cachexfs.ram.tier import data_ranges
 
@@ -80,6 +80,9 @@ def dress(target: str | int, changes: Changes, xattrs: dict[bytes, bytes]) -> No
     with _unless_unsupported():
         apply(target, Changes(uid=changes.uid, gid=changes.gid))
     apply(target, Changes(changes.mode, None, None, changes.atime_ns, changes.mtime_ns))
+    for key in read_xattrs(target).keys() - xattrs.keys():
+        if key.startswith(b"user."):
+            os.removexattr(target, key)
     for key, value in xattrs.items():
         with _unless_unsupported():
             os.setxattr(target, key, value)

@@ -27,7 +27,7 @@ from cachexfs.durability.actions import (
 from cachexfs.durability.ledger import Entry
 from cachexfs.pfs import copying, renameat2
 from cachexfs.pfs.health import is_trouble
-from cachexfs.pfs.source import Source
+from cachexfs.pfs.source import Seen, Source
 from cachexfs.ram.attributes import Changes, like
 from cachexfs.ram.node import HIDDEN, Node, Origin, Signature
 from cachexfs.ram.tier import Tier
@@ -78,51 +78,84 @@ class Deeds:
         node = self._tree.nodes.get(action.ino)
         origin = node.origin if node else None
 
-        def call() -> None:
+        def call() -> tuple[Origin | None, Seen]:
+            other = self._origin_at(action.new)
             if action.exchange:
-                self._source.move(action.old, action.new, renameat2.EXCHANGE)
+                self._exchange(action, origin, other)
             elif origin is not None and self._origin_at(action.old) == origin:
                 self._source.move(action.old, action.new)
-            elif origin is None or self._origin_at(action.new) != origin:
+            elif origin is None or other != origin:
                 # Never published under the old name: what stands there was overwritten here.
                 self._remove(action.old)
             self._sync(action.old.parent, action.new.parent)
+            return other, self._source.look(action.old, action.new)
 
-        await self._source.work(call)
-        self._moved(action.old, action.new, exchange=action.exchange)
+        other, seen = await self._source.work(call)
+        self._saw(seen)
+        self._moved(action, node, self._tree.known_as(other) if other else None)
 
-    def _moved(self, old: Slot, new: Slot, *, exchange: bool) -> None:
+    def _exchange(self, action: Rename, origin: Origin | None, other: Origin | None) -> None:
+        """Swap two names, of which one may not be published yet; its publishing comes later."""
+        mine = self._origin_at(action.old)
+        if origin is not None and other == origin:
+            return  # done before the daemon died
+        if mine is not None and other is not None:
+            self._source.move(action.old, action.new, renameat2.EXCHANGE)
+        elif mine is not None:
+            self._source.move(action.old, action.new)
+        elif other is not None:
+            self._source.move(action.new, action.old)
+
+    def _moved(self, action: Rename, node: Node | None, other: Node | None) -> None:
         """Follow what a rename on the shared file system did to the places there."""
-        inos = {binding.ino for s in (old, new) if (binding := self._tree.binding(s))}
-        nodes = [self._tree.nodes[ino] for ino in inos if ino in self._tree.nodes]
-        for node in nodes:
-            if node.place == old:
-                node.place = new
-            elif node.place == new:
-                node.place = old if exchange else None
+        old, new = action.old, action.new
+        if other is not None and other is not node and other.place == new:
+            other.place = old if action.exchange else None
+            self._tree.save(other)
+        if node is not None and node.place == old:
+            node.place = new
             self._tree.save(node)
-        self._tree.saw_name(old, None)
+
+    def _saw(self, seen: Seen) -> None:
+        for slot, status in seen.items():
+            self._tree.saw_name(slot, status)
 
     async def _link(self, entry: Entry) -> None:
         action = entry.action
         assert isinstance(action, Link)
+        node = self._tree.nodes.get(action.ino)
+        origin = node.origin if node else None
 
-        def call() -> None:
+        def call() -> Seen:
+            if origin is None or self._origin_at(action.old) != origin:
+                return {}  # not published under the first name: its next publishing makes both
             try:
                 self._source.make_link(action.old, action.new)
             except FileExistsError:
                 self.link_over(action.old, action.new, self.temp_name(entry))
             except FileNotFoundError:
-                return  # not published under the first name: its next publishing makes both
+                return {}
             self._sync(action.new.parent)
+            return self._source.look(action.new)
 
-        await self._source.work(call)
+        self._saw(await self._source.work(call))
 
     async def _unlink(self, entry: Entry) -> None:
         action = entry.action
         assert isinstance(action, Unlink)
-        await self._source.work(lambda: self._remove(action.slot))
+        node = self._tree.nodes.get(action.ino)
+        names = sorted(node.names) if node else []
+        origin = node.origin if node else None
+
+        def call() -> Slot | None:
+            self._remove(action.slot)
+            return next((slot for slot in names if self._origin_at(slot) == origin), None)
+
+        left = await self._source.work(call)
         self._tree.saw_name(action.slot, None)
+        if node is not None and node.place == action.slot:
+            node.place = left
+            self._tree.save(node)
 
     async def _rmdir(self, entry: Entry) -> None:
         action = entry.action
@@ -214,6 +247,8 @@ class Deeds:
         signature = await self._source.work(call)
         if signature and node.life and node.life.committed == node.life.version:
             node.signature = signature
+        if self._wanted_attributes(node) == changes:  # not changed again meanwhile
+            node.ahead = False
         self._tree.save(node)
 
     def _wanted_attributes(self, node: Node) -> Changes:

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
+from cachexfs.durability.actions import Slot
 from cachexfs.ram.node import ROOT, Origin
 from cachexfs.ram.tree import Tree
 
@@ -61,19 +62,28 @@ class Directories:
 
     def _reopen(self, ino: int) -> int:
         node = self._tree.nodes.get(ino)
-        slot = node.place if node else None
-        if node is None or slot is None or node.origin is None:
+        if node is None or node.place is None or node.origin is None:
             raise FileNotFoundError(errno.ENOENT, "the directory is not on the shared file system")
+        try:
+            fd = self._open_at(node.place, node.origin)
+        except OSError:
+            # Its rename may be done there already, and not noted here yet.
+            if node.slot is None or node.slot == node.place:
+                raise
+            fd = self._open_at(node.slot, node.origin)
+        self._keep(ino, os.dup(fd))
+        return fd
+
+    def _open_at(self, slot: Slot, origin: Origin) -> int:
         above = self.fd(slot.parent)
         try:
             fd = os.open(slot.name, _FLAGS, dir_fd=above)
         finally:
             os.close(above)
         status = os.fstat(fd)
-        if Origin(status.st_dev, status.st_ino) != node.origin:
+        if Origin(status.st_dev, status.st_ino) != origin:
             os.close(fd)
             raise FileNotFoundError(errno.ENOENT, "another directory has taken its place")
-        self._keep(ino, os.dup(fd))
         return fd
 
     def _keep(self, ino: int, fd: int) -> None:

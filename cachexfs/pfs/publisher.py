@@ -103,6 +103,10 @@ class Publisher:
         """Whether nothing of this job, and nothing that touches these, is waiting."""
         return self._ledger.is_idle(job, *touching)
 
+    def has_pending(self, ino: int) -> bool:
+        """Whether anything of this inode is waiting, whoever's it is."""
+        return self._ledger.is_touched(ino)
+
     def is_publishing(self, ino: int, version: int) -> bool:
         """Whether an entry for this very content is waiting."""
         return any(action.version == version for _, action in self._publishing.get(ino, []))

@@ -10,15 +10,15 @@ that the node is known by; so a name that another node has reused is never mista
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -33,9 +33,24 @@ from cachexfs.ram.tree import Tree
 
 T = TypeVar("T")
 
+Seen = dict[Slot, os.stat_result | None]
+"""What names were seen to stand for; None for nothing."""
+
 _THREADS = 32
 _PROBE_EVERY_S = 0.5
 _NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+
+
+class _Place(NamedTuple):
+    """What a thread needs to find a node's object.
+
+    `others`: while a rename is being carried out there, it may be under its new name already.
+    """
+
+    ino: int
+    slot: Slot | None
+    origin: Origin | None
+    others: frozenset[Slot] = frozenset()
 
 
 class Source:
@@ -49,6 +64,7 @@ class Source:
         self._foreground = trio.CapacityLimiter(_THREADS)
         self._background = trio.CapacityLimiter(_THREADS)
         self._probes = trio.CapacityLimiter(1)
+        self._left_behind: list[trio.Event] = []
 
     # --- threads and time -----------------------------------------------------------------------
 
@@ -58,18 +74,42 @@ class Source:
             raise SourceBlocked
         return await self._limited(call, self._foreground)
 
+    async def _alter(self, call: Callable[[], T]) -> T:
+        """As `ask`, for a change. One that is left behind may still be made, whenever that is; so
+        `work`, which carries out what comes after it, waits until it has come back.
+        """
+        token, back, started = trio.lowlevel.current_trio_token(), trio.Event(), threading.Event()
+
+        def run() -> T:
+            started.set()
+            try:
+                return call()
+            finally:
+                with suppress(trio.RunFinishedError):
+                    token.run_sync_soon(back.set)
+
+        try:
+            return await self.ask(run)
+        except SourceBlocked:
+            if started.is_set():
+                self._left_behind.append(back)
+            raise
+
     async def work(self, call: Callable[[], T]) -> T:
         """Run a call in a thread, for as long as it takes; left behind when cancelled.
 
         Copying may rightly take minutes, so it says nothing about whether the source answers.
         """
+        while self._left_behind:
+            await self._left_behind[-1].wait()
+            self._left_behind = [back for back in self._left_behind if not back.is_set()]
         return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._background)
 
     async def watch(self) -> None:
         """Look at the root from time to time, so that silence is noticed, and its end."""
         while True:
             try:
-                await self._limited(lambda: self._stat_of(ROOT, None, None), self._probes)
+                await self._limited(lambda: self._stat_of(_Place(ROOT, None, None)), self._probes)
             except OSError as error:
                 self.health.note(error)
             await trio.sleep(_PROBE_EVERY_S)
@@ -108,20 +148,36 @@ class Source:
             os.close(fd)
 
     @contextmanager
-    def object(self, ino: int, slot: Slot | None, origin: Origin | None) -> Iterator[str]:
+    def object(
+        self,
+        ino: int,
+        slot: Slot | None,
+        origin: Origin | None,
+        others: frozenset[Slot] = frozenset(),
+    ) -> Iterator[str]:
         """A path in /proc that leads to the very object, for the time of a block.
 
         Raises OSError(ESTALE) when another object has taken the name.
         """
-        fd = self._open(ino, slot, origin, os.O_PATH | os.O_NOFOLLOW)
+        fd = self._open(os.O_PATH | os.O_NOFOLLOW, _Place(ino, slot, origin, others))
         try:
             yield f"/proc/self/fd/{fd}"
         finally:
             os.close(fd)
 
-    def _open(self, ino: int, slot: Slot | None, origin: Origin | None, flags: int) -> int:
+    def _open(self, flags: int, place: _Place) -> int:
+        ino, slot, origin, others = place
         if ino == ROOT or slot is None:
             return self.directories.fd(ino)
+        try:
+            return self._open_at(slot, origin, flags)
+        except OSError:
+            for other in others if origin else ():
+                with suppress(OSError):
+                    return self._open_at(other, origin, flags)
+            raise
+
+    def _open_at(self, slot: Slot, origin: Origin | None, flags: int) -> int:
         with self.directory(slot.parent) as parent:
             fd = os.open(slot.name, flags | os.O_CLOEXEC, dir_fd=parent)
         status = os.fstat(fd)
@@ -130,8 +186,8 @@ class Source:
             raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return fd
 
-    def _stat_of(self, ino: int, slot: Slot | None, origin: Origin | None) -> os.stat_result:
-        with self.object(ino, slot, origin) as path:
+    def _stat_of(self, place: _Place) -> os.stat_result:
+        with self.object(*place) as path:
             return os.stat(path)
 
     # --- questions ------------------------------------------------------------------------------
@@ -139,16 +195,20 @@ class Source:
     async def lookup(self, slot: Slot) -> os.stat_result | None:
         """The status of a name; None when there is nothing."""
 
-        def call() -> os.stat_result | None:
-            try:
-                with self.directory(slot.parent) as fd:
-                    return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
-            except OSError as error:
-                if error.errno in _NOTHING_THERE:
-                    return None
-                raise
+        return None if slot.name.startswith(HIDDEN) else await self.ask(lambda: self._at(slot))
 
-        return None if slot.name.startswith(HIDDEN) else await self.ask(call)
+    def look(self, *slots: Slot) -> Seen:
+        """What names stand for, in the thread that calls."""
+        return {slot: self._at(slot) for slot in slots}
+
+    def _at(self, slot: Slot) -> os.stat_result | None:
+        try:
+            with self.directory(slot.parent) as fd:
+                return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _NOTHING_THERE:
+                return None
+            raise
 
     async def listing(self, ino: int) -> dict[bytes, os.stat_result]:
         """What a directory holds, without what is hidden."""
@@ -162,12 +222,12 @@ class Source:
     async def status(self, node: Node) -> os.stat_result:
         """The status of a node's object."""
         place = _place(node)
-        return await self.ask(lambda: self._stat_of(*place))
+        return await self.ask(lambda: self._stat_of(place))
 
     async def open(self, node: Node) -> int:
         """A descriptor for reading a file."""
         place = _place(node)
-        return await self.ask(lambda: self._open(*place, os.O_RDONLY | os.O_NOFOLLOW))
+        return await self.ask(lambda: self._open(os.O_RDONLY | os.O_NOFOLLOW, place))
 
     async def read(self, fd: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes at `offset` of an open file."""
@@ -186,12 +246,14 @@ class Source:
 
     async def readlink(self, node: Node) -> bytes:
         """The target of a symbolic link."""
-        _, slot, _ = _place(node)
+        place = _place(node)
 
         def call() -> bytes:
-            assert slot is not None
-            with self.directory(slot.parent) as fd:
-                return os.readlink(slot.name, dir_fd=fd)
+            fd = self._open(os.O_PATH | os.O_NOFOLLOW, place)
+            try:
+                return os.readlink(b"", dir_fd=fd)
+            finally:
+                os.close(fd)
 
         return await self.ask(call)
 
@@ -228,7 +290,7 @@ class Source:
 
     async def mkdir(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
         """Make a directory."""
-        return await self.ask(lambda: self.make_directory(slot, mode, uid, gid))
+        return await self._alter(lambda: self.make_directory(slot, mode, uid, gid))
 
     def make_directory(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
         """As `mkdir`, in the thread that calls. A set-group-ID parent passes its group on."""
@@ -249,20 +311,26 @@ class Source:
                 _own(slot.name, fd, uid, gid)
                 return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
 
-        return await self.ask(call)
+        return await self._alter(call)
 
-    async def unlink(self, slot: Slot) -> None:
+    async def unlink(self, slot: Slot) -> Seen:
         """Remove a name."""
 
-        def call() -> None:
+        def call() -> Seen:
             with self.directory(slot.parent) as fd:
                 os.unlink(slot.name, dir_fd=fd)
+            return {slot: None}
 
-        await self.ask(call)
+        return await self._alter(call)
 
-    async def rmdir(self, slot: Slot) -> None:
+    async def rmdir(self, slot: Slot) -> Seen:
         """Remove an empty directory; what we hid in it does not count."""
-        await self.ask(lambda: self.remove_directory(slot))
+
+        def call() -> Seen:
+            self.remove_directory(slot)
+            return {slot: None}
+
+        return await self._alter(call)
 
     def remove_directory(self, slot: Slot) -> None:
         """As `rmdir`, in the thread that calls."""
@@ -275,18 +343,28 @@ class Source:
                 _remove_hidden(slot.name, fd)
                 os.rmdir(slot.name, dir_fd=fd)
 
-    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> None:
+    async def rename(self, old: Slot, new: Slot, flags: int = 0) -> Seen:
         """Move a name; `flags` as for renameat2(2)."""
-        await self.ask(lambda: self.move(old, new, flags))
+
+        def call() -> Seen:
+            self.move(old, new, flags)
+            return self.look(old, new)
+
+        return await self._alter(call)
 
     def move(self, old: Slot, new: Slot, flags: int = 0) -> None:
         """As `rename`, in the thread that calls."""
         with self.directory(old.parent) as old_fd, self.directory(new.parent) as new_fd:
             renameat2.rename(old_fd, old.name, new_fd, new.name, flags)
 
-    async def link(self, old: Slot, new: Slot) -> None:
+    async def link(self, old: Slot, new: Slot) -> Seen:
         """A second name for a file."""
-        await self.ask(lambda: self.make_link(old, new))
+
+        def call() -> Seen:
+            self.make_link(old, new)
+            return self.look(old, new)
+
+        return await self._alter(call)
 
     def make_link(self, old: Slot, new: Slot) -> None:
         """As `link`, in the thread that calls."""
@@ -302,7 +380,7 @@ class Source:
                 apply(path, changes)
                 return os.stat(path)
 
-        return await self.ask(call)
+        return await self._alter(call)
 
     async def setxattr(self, node: Node, name: bytes, value: bytes | None) -> None:
         """Set an extended attribute, or remove it with None."""
@@ -315,14 +393,14 @@ class Source:
                 else:
                     os.setxattr(path, name, value)
 
-        await self.ask(call)
+        await self._alter(call)
 
 
-def _place(node: Node) -> tuple[int, Slot | None, Origin | None]:
-    """What a thread needs to find a node's object, copied in the event loop."""
+def _place(node: Node) -> _Place:
+    """Where an object is to be found, copied in the event loop."""
     if node.place is None and node.ino != ROOT:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return node.ino, node.place, node.origin
+    return _Place(node.ino, node.place, node.origin, frozenset(node.names - {node.place}))
 
 
 def _own(name: bytes, parent: int, uid: int, gid: int) -> None:
@@ -346,7 +424,7 @@ def _list(parent: int) -> dict[bytes, os.stat_result]:
 
 
 def _add_status(found: dict[bytes, os.stat_result], name: bytes, fd: int) -> None:
-    with contextlib.suppress(FileNotFoundError):  # removed between the listing and the look
+    with suppress(FileNotFoundError):  # removed between the listing and the look
         found[name] = os.stat(name, dir_fd=fd, follow_symlinks=False)
 
 

@@ -40,7 +40,8 @@ class Node(msgspec.Struct, kw_only=True):
     A captured file has a `life` and, while its bytes are ours, a `blob` in the RAM tier, whose own
     inode carries mode, owner, size and times. A node without a life is only known from the shared
     file system; it is forgotten when the kernel forgets it. `mode` to `ctime_ns` are used where
-    no other object carries them: local directories and symbolic links.
+    no other object carries them: local directories and symbolic links, and what was changed here
+    while the shared file system was ill and is `ahead` of what it has there.
 
     `names` are all its names as programs see them; `place` is where the shared file system has it
     now, which differs while a rename is still to be made there. `retained` are blobs
@@ -71,6 +72,7 @@ class Node(msgspec.Struct, kw_only=True):
     atime_ns: int = 0
     mtime_ns: int = 0
     ctime_ns: int = 0
+    ahead: bool = False
     target: bytes = b""
     xattrs: dict[bytes, bytes] = {}
 

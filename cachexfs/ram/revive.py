@@ -35,7 +35,8 @@ def revive(tree: Tree, tier: Tier, *, is_taken_over: bool = False) -> list[Node]
             node.opens = node.writers = 0
             node.backing_id = None
     for node in nodes:
-        if node.opens == 0 and (node.state is State.GONE or _was_never_finished(node)):
+        is_over = node.state is State.GONE or _was_never_finished(node) or _has_no_name(node)
+        if node.opens == 0 and is_over:
             _drop(tree, tier, node)
     _delete_orphans(tier, tree.nodes.values())
     missing = [n for n in tree.nodes.values() if n.blob is not None and not tier.holds(n.blob)]
@@ -56,6 +57,11 @@ def unfinished(tree: Tree) -> list[Node]:
 
 def _was_never_finished(node: Node) -> bool:
     return node.life is not None and node.life.settled == 0
+
+
+def _has_no_name(node: Node) -> bool:
+    """Unlinked while a program had it open; that program's descriptor is gone."""
+    return node.life is not None and not node.names
 
 
 def _drop(tree: Tree, tier: Tier, node: Node) -> None:

@@ -40,12 +40,23 @@ def evictable(nodes: Iterable[Node]) -> list[Node]:
 
 
 class Room:
-    """Makes room. `evicted` is told of every RAM copy that went."""
+    """Makes room. `evicted` is told of every RAM copy that went.
 
-    def __init__(self, tree: Tree, tier: Tier, evicted: Callable[[Node], None]) -> None:
+    `is_busy` tells whether changes of a file are still to be made on the shared file system: its
+    RAM copy is then the only one that has its present attributes, and stays.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        evicted: Callable[[Node], None],
+        is_busy: Callable[[Node], bool] = lambda node: False,
+    ) -> None:
         self._tree = tree
         self._tier = tier
         self._evicted = evicted
+        self.is_busy = is_busy
         self._overflows = trio.CapacityLimiter(1)
         self.is_short = False
 
@@ -66,7 +77,7 @@ class Room:
         used, limit = self._tier.usage()
         if used <= limit * HIGH_WATER:
             return
-        for node in evictable(self._tree.captured()):
+        for node in self._evictable():
             self.evict(node)
             if self._tier.usage().used_bytes <= limit * HIGH_WATER:
                 return
@@ -95,10 +106,13 @@ class Room:
         self.is_short = False
         return False
 
+    def _evictable(self) -> list[Node]:
+        return [n for n in evictable(self._tree.captured()) if not self.is_busy(n)]
+
     def _evict_for(self, length: int) -> bool:
         if self.has(length):
             return True
-        for node in evictable(self._tree.captured()):
+        for node in self._evictable():
             self.evict(node)
             if self.has(length):
                 return True

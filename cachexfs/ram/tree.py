@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from cachexfs.durability.actions import Slot
@@ -48,7 +48,9 @@ class Tree:
         self.nodes: dict[int, Node] = {node.ino: node for node in journal.nodes()}
         self._bindings: dict[int, dict[bytes, Binding]] = {}
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
+        self._holding = {n.ino for n in self.nodes.values() if n.kind == "directory"}
         self._seen: dict[int, dict[bytes, os.stat_result]] = {}
+        self._noting: dict[int, list[dict[bytes, os.stat_result | None]]] = {}
         for slot, ino, seq in journal.bindings():
             self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
         ours = [ino for ino in self.nodes if ino < _SOURCE_BIT]
@@ -91,6 +93,10 @@ class Tree:
         node.place = slot
         return node
 
+    def holds_ours(self, node: Node) -> bool:
+        """Whether files of ours were ever in a directory: they are found only through it."""
+        return bool(node.names) and node.ino in self._holding
+
     def identify(self, node: Node, origin: Origin | None) -> None:
         """Tie a node to its object on the shared file system (or to none)."""
         if node.origin and self._origins.get(node.origin) == node.ino:
@@ -108,6 +114,7 @@ class Tree:
         self.identify(node, None)
         self.nodes.pop(node.ino, None)
         self._bindings.pop(node.ino, None)
+        self._holding.discard(node.ino)
         self._seen.pop(node.ino, None)
         self._journal.drop_node(node.ino)
 
@@ -163,6 +170,7 @@ class Tree:
         parent = self.nodes.get(slot.parent)
         while parent is not None and parent.ino != ROOT:
             self._journal.save_node(parent)
+            self._holding.add(parent.ino)
             above = parent.slot
             parent = self.nodes.get(above.parent) if above else None
 
@@ -172,8 +180,27 @@ class Tree:
         """The whole content of a directory there."""
         self._seen[parent] = entries
 
+    @contextmanager
+    def noting(self, parent: int) -> Iterator[dict[bytes, os.stat_result | None]]:
+        """What is made (its status) or removed (None) in a directory there meanwhile.
+
+        A listing takes time, and what is changed while it is under way may or may not be in it.
+        """
+        changes: dict[bytes, os.stat_result | None] = {}
+        self._noting.setdefault(parent, []).append(changes)
+        try:
+            yield changes
+        finally:
+            left = [other for other in self._noting[parent] if other is not changes]
+            if left:
+                self._noting[parent] = left
+            else:
+                del self._noting[parent]
+
     def saw_name(self, slot: Slot, status: os.stat_result | None) -> None:
         """One name of a directory there, if the directory was ever seen whole."""
+        for changes in self._noting.get(slot.parent, ()):
+            changes[slot.name] = status
         entries = self._seen.get(slot.parent)
         if entries is None:
             return

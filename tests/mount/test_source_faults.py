@@ -14,11 +14,15 @@ import pytest
 
 from cachexfs.demo.faults import Fault
 from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, nodes
+from cachexfs.pfs import renameat2
+from tests.cluster_of_nodes import Node, eventually, nodes, run
 
 SLOW_S = 5.0
 """No call of a program may take longer: the time limit of the source is 1 s here, and a call may
 have to find out twice."""
+
+EXCHANGE, AT_FDCWD = 2, -100
+"""RENAME_EXCHANGE of linux/fs.h, AT_FDCWD of linux/fcntl.h."""
 
 FAST = '[mount]\npfs_timeout = "1s"\n'
 
@@ -182,6 +186,7 @@ def test_what_was_never_seen_is_not_called_missing_while_the_source_hangs(
     deep = faulty_storage.backing / "run" / "deep" / "deeper"
     deep.mkdir(parents=True)
     (deep / "checkpoint").write_bytes(b"old")
+    assert os.listdir(a.mountpoint) == ["run"]
     faulty_storage.set_fault(Fault(hang=True))
     for name in ("run/deep/deeper/checkpoint", "run/deep/deeper"):
         begin = time.monotonic()
@@ -189,7 +194,8 @@ def test_what_was_never_seen_is_not_called_missing_while_the_source_hangs(
             (a.mountpoint / name).stat()
         assert caught.value.errno != errno.ENOENT and time.monotonic() - begin < SLOW_S
     faulty_storage.clear()
-    eventually(lambda: (a.mountpoint / "run/deep/deeper/checkpoint").read_bytes() == b"old")
+    eventually(lambda: a.report()["state"] == "ok", "being well", 5)
+    assert (a.mountpoint / "run/deep/deeper/checkpoint").read_bytes() == b"old"
 
 
 def test_many_hanging_calls_do_not_block_what_comes_after(
@@ -287,3 +293,172 @@ def test_the_daemon_ends_though_the_source_hangs(
     assert (a.mountpoint / "later").read_bytes() == b"later"
     a.umount()
     assert (a.source / "later").read_bytes() == b"later"
+
+
+def test_what_moved_before_the_source_hung_is_still_there(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    at = a.mountpoint
+    for name in ("file", "linked", "queued", "swapped", "other"):
+        (at / name).write_bytes(name.encode())
+    (at / "directory" / "deep").mkdir(parents=True)
+    a.wait("durable")
+    os.listdir(at)
+    (at / "file").rename(at / "moved")
+    os.link(at / "linked", at / "linked2")
+    (at / "directory").rename(at / "directory2")
+    (at / "queued").write_bytes(b"queued")
+    (at / "queued").rename(at / "queued2")
+    a.wait("durable")
+    for name in ("moved", "linked2", "queued2"):
+        run("evict", at / name)
+    names = {"moved", "linked", "linked2", "directory2", "queued2", "swapped", "other"}
+    time.sleep(1.2)  # until the kernel asks again
+    faulty_storage.set_fault(Fault(errno="EIO"))
+    for name in names:
+        (at / name).lstat()
+    assert set(os.listdir(at)) == names
+    faulty_storage.clear()
+
+
+def test_names_are_swapped_and_written_again_while_the_source_fails(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    at = a.mountpoint
+    (at / "durable").write_bytes(b"durable")
+    a.wait("durable")
+    faulty_storage.set_fault(Fault(errno="EIO", ops=("create", "write", "rename")))
+    for name in ("x", "y"):
+        (at / name).write_bytes(name.encode())
+    for left, right in (("x", "y"), ("x", "durable")):
+        renameat2.rename(AT_FDCWD, bytes(at / left), AT_FDCWD, bytes(at / right), EXCHANGE)
+    assert [(at / name).read_bytes() for name in ("x", "y", "durable")] == [b"durable", b"x", b"y"]
+    (at / "y").write_bytes(b"again")
+    (at / "durable").write_bytes(b"new")
+    faulty_storage.clear()
+    a.wait("durable")
+    a.umount()
+    assert [(a.source / name).read_bytes() for name in ("x", "y", "durable")] == [
+        b"durable", b"again", b"new",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", [Fault(errno="EIO"), Fault(hang=True)], ids=["EIO", "hang"])
+def test_attributes_are_changed_while_the_source_is_ill(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage, fault: Fault
+) -> None:
+    a, _ = ill
+    at = a.mountpoint
+    (at / "directory").mkdir()
+    (at / "file").write_bytes(b"file")
+    a.wait("durable")
+    run("evict", at / "file")
+    os.listdir(at)
+    faulty_storage.set_fault(fault)
+    for name in ("directory", "file"):
+        (at / name).chmod(0o700)
+        os.utime(at / name, ns=(10**18, 10**18))
+        found = (at / name).stat()
+        assert found.st_mode & 0o777 == 0o700 and found.st_mtime_ns == 10**18
+    faulty_storage.clear()
+    a.umount()
+    for name in ("directory", "file"):
+        found = (a.source / name).stat()
+        assert found.st_mode & 0o777 == 0o700 and found.st_mtime_ns == 10**18, name
+
+
+def test_a_listing_that_was_overtaken_shows_what_is_true(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    at = a.mountpoint
+    faulty_storage.set_fault(Fault(delay_s=0.02, ops=("readdir", "getattr", "lookup")))
+    for index in range(20):
+        (at / "tmp").write_bytes(b"%d" % index)
+        (at / "tmp").rename(at / "final")
+        assert os.listdir(at) == ["final"], index
+    faulty_storage.clear()
+
+
+@pytest.mark.parametrize("fault", [Fault(errno="EIO"), Fault(hang=True)], ids=["EIO", "hang"])
+def test_files_of_the_source_are_replaced_while_it_is_ill(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage, fault: Fault
+) -> None:
+    a, _ = ill
+    at = a.mountpoint
+    for name in ("truncated", "renamed over", "removed", "evicted"):
+        (faulty_storage.backing / name).write_text("old")
+    (at / "evicted").write_text("written here")
+    a.wait("durable")
+    run("evict", at / "evicted")
+    os.listdir(at)
+    (at / "removed").stat()
+    faulty_storage.set_fault(fault)
+    (at / "truncated").write_text("new")
+    (at / "evicted").write_text("new")
+    (at / "tmp").write_text("new")
+    (at / "tmp").rename(at / "renamed over")
+    (at / "removed").unlink()
+    names = ["evicted", "renamed over", "truncated"]
+    assert sorted(os.listdir(at)) == names
+    assert [(at / name).read_text() for name in names] == ["new"] * 3
+    a.wait("replicated")
+    faulty_storage.clear()
+    a.umount()
+    assert sorted(os.listdir(a.source)) == names
+    assert [(a.source / name).read_text() for name in names] == ["new"] * 3
+
+
+def test_a_source_slower_than_the_time_limit(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    save(a.mountpoint, 1)
+    a.wait("durable")
+    faulty_storage.set_fault(
+        Fault(delay_s=1.5, ops=("create", "write", "fsync", "rename", "mkdir", "unlink", "lookup"))
+    )
+    for step in (2, 3):
+        save(a.mountpoint, step)
+    a.wait("replicated")
+    time.sleep(4)
+    faulty_storage.clear()
+    a.umount()
+    assert all(whole(a.source, step) for step in (1, 2, 3))
+    assert (a.source / "latest").read_text() == "step-3"
+
+
+def test_sizes_are_not_made_up_while_the_source_fails(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    (faulty_storage.backing / "old").write_bytes(b"x" * 777)
+    (a.mountpoint / "evicted").write_bytes(b"x" * 12345)
+    a.wait("durable")
+    run("evict", a.mountpoint / "evicted")
+    os.listdir(a.mountpoint)
+    fds = [os.open(a.mountpoint / name, os.O_PATH) for name in ("evicted", "old")]
+    time.sleep(1.2)  # until the kernel asks again
+    with faulty_storage.fault(Fault(errno="EIO")):
+        assert [os.fstat(fd).st_size for fd in fds] == [12345, 777]
+        assert [(a.mountpoint / n).stat().st_size for n in ("evicted", "old")] == [12345, 777]
+    for fd in fds:
+        os.close(fd)
+
+
+def test_mounting_while_the_source_hangs_says_so(
+    ill: tuple[Node, Node], faulty_storage: FaultyStorage
+) -> None:
+    a, _ = ill
+    (a.mountpoint / "file").write_bytes(b"file")
+    faulty_storage.set_fault(Fault(hang=True, ops=("create", "write")))
+    a.umount("replicated")
+    faulty_storage.set_fault(Fault(hang=True))
+    done = run("mount", a.source, a.mountpoint, "-c", a.config, check=False)
+    assert done.returncode == 1 and "has not answered" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    faulty_storage.clear()
+    a.mount()
+    assert (a.mountpoint / "file").read_bytes() == b"file"

@@ -22,13 +22,13 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import trio
 
 from cachexfs.mount.link import codec, device
 from cachexfs.mount.link.codec import Opcode
+from cachexfs.mount.ports import Request
 
 log = logging.getLogger(__name__)
 
@@ -88,17 +88,6 @@ class Answerer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a handler may know of its request."""
-
-    unique: int
-    is_resent: bool
-
-
-UNKNOWN = Request(0, is_resent=False)
-
-
 class Relay:
     """One connection. `inner` is the descriptor for libfuse.
 
@@ -133,7 +122,7 @@ class Relay:
         self._opening: dict[int, tuple[int, int]] = {}
         self._unhandled: set[int] = set()
         self._begun: deque[tuple[int, Request]] = deque()
-        self.request = UNKNOWN
+        self.request = Request()
         self._kicked = trio.Event()
         self._in = bytearray(MESSAGE_BYTES)
         self._out = bytearray(MESSAGE_BYTES)
@@ -142,7 +131,7 @@ class Relay:
 
     def begin(self, handler: str) -> None:
         """A handler begins; `request` is the one it has, until its first await."""
-        self.request = UNKNOWN
+        self.request = Request()
         while self._begun:
             opcode, request = self._begun.popleft()
             if HANDLERS[opcode] == handler:
@@ -199,7 +188,7 @@ class Relay:
         elif head.opcode in _OPENING:
             self._opening[head.unique] = (head.opcode, head.nodeid)
         if head.opcode in HANDLERS:
-            self._begun.append((head.opcode, Request(head.unique, head.is_resent)))
+            self._begun.append((head.opcode, Request(head.unique & ~codec.RESEND_BIT, head.is_resent)))
         elif head.opcode not in codec.UNANSWERED:
             self._unhandled.add(head.unique)
             if len(self._unhandled) == 1:

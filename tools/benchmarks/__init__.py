@@ -1,0 +1,1 @@
+"""Benchmarks of the mount beside the plain thing. `tools/bench --help`."""
