@@ -16,7 +16,6 @@ from pathlib import Path
 import trio
 
 from cachexfs import mountstate
-from cachexfs.mountstate import Wanted
 from cachexfs.client import SOCKET_NAME
 from cachexfs.config import Config, read_secret
 from cachexfs.control import server
@@ -32,6 +31,7 @@ from cachexfs.mount.operations import Operations
 from cachexfs.mount.session import LinkedSession, PlainSession
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
+from cachexfs.mountstate import HANDED_OVER, Wanted
 from cachexfs.peers import tls
 from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.problems import PublishingProblems
@@ -72,12 +72,14 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
         keep = mount.has_unsafe_files()
         _protect()
         await mount.serve(ready)
-        keep = mount.has_unsafe_files()
+        keep = mount.handover.has_begun or mount.has_unsafe_files()
     finally:
         journal.close()
         if not keep:
             tier.remove()
         os.close(lock)
+    if mount.handover.has_begun:
+        raise SystemExit(HANDED_OVER)
 
 
 def _compose(
@@ -121,8 +123,11 @@ def _compose(
     sink = TreeSink(tree, tier, tracker, view, names, room)
     adopter = Adopter(config, str(wanted.source), partial(read_secret, config), sink)
     checker = Checker(tier, source, adopter.check_replica, tree.path_of)
-    verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter)
-    return _Mount(opened, tree, tracker, publisher, replicator, source, view, socket, verbs)
+    handover = Handover(opened)
+    verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin)
+    return _Mount(
+        opened, handover, tree, tracker, publisher, replicator, source, view, socket, verbs
+    )
 
 
 def _session(
@@ -148,11 +153,28 @@ def _saved_init(wanted: Wanted, journal: Journal) -> bytes | None:
     return bytes.fromhex(saved) if saved is not None else None
 
 
+class Handover:
+    """Making way for another daemon."""
+
+    def __init__(self, opened: LinkedSession | PlainSession) -> None:
+        self._session = opened
+        self.has_begun = False
+
+    def begin(self) -> bool:
+        """Stop serving soon, with the mount left in place; False when nobody holds it."""
+        if isinstance(self._session, PlainSession):
+            return False
+        self.has_begun = True
+        trio.lowlevel.current_trio_token().run_sync_soon(self._session.stop)
+        return True
+
+
 @dataclass(frozen=True)
 class _Mount:
     """The parts that have tasks of their own."""
 
     session: LinkedSession | PlainSession
+    handover: Handover
     tree: Tree
     tracker: Tracker
     publisher: Publisher

@@ -23,11 +23,9 @@ from dataclasses import dataclass, field
 
 from cachexfs.errors import CacheXError
 from cachexfs.mount.link import device
+from cachexfs.mountstate import HANDED_OVER
 
 log = logging.getLogger(__name__)
-
-HANDED_OVER = 64
-"""Exit code of a daemon that makes way for another one."""
 
 LIVED_S = 5.0
 """A daemon that lived so long did not die at once; the count begins anew."""

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from cachexfs.errors import CacheXError
 
+HANDED_OVER = 64
+"""Exit code of a daemon that makes way for another one."""
+
 
 @dataclass(frozen=True)
 class Held:

@@ -13,6 +13,7 @@ from cachexfs.errors import CacheXError
 COMMANDS = {
     "mount": "Mount SOURCE on MOUNTPOINT.",
     "umount": "Wait until the files are safe, then unmount.",
+    "restart": "Swap the daemon of a mount for a new one; programs do not notice.",
     "peer": "Serve the replica store of this node.",
     "status": "How safe everything is.",
     "ls": "The state of each file.",

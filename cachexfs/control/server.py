@@ -23,7 +23,7 @@ from cachexfs.errors import CacheXError
 
 log = logging.getLogger(__name__)
 
-CHANGING = frozenset({"evict", "pin", "unpin", "recover"})
+CHANGING = frozenset({"evict", "pin", "unpin", "recover", "handover"})
 """Verbs that not everybody may use."""
 
 MAX_REQUEST_BYTES = 4 << 20

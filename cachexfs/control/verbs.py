@@ -57,6 +57,7 @@ class Verbs:
     reporter: Reporter
     checker: Checker
     recovery: Recovery
+    hand_over: Callable[[], bool]
 
     def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """Name -> function."""
@@ -71,6 +72,7 @@ class Verbs:
             "pin": self.pin,
             "unpin": self.unpin,
             "recover": self.recover,
+            "handover": self.handover,
         }
 
     async def report(self) -> Any:
@@ -132,6 +134,12 @@ class Verbs:
     async def recover(self, peers: list[str], prefix: str = "") -> Any:
         """Bring back what the peers hold."""
         return await self.recovery.recover(peers, prefix)
+
+    async def handover(self) -> Any:
+        """Make way for another daemon, while the mount stays. Answered before it happens."""
+        if not self.hand_over():
+            raise CacheXError("this mount has no keeper: unmount it and mount it again")
+        return None
 
     # --- small steps ----------------------------------------------------------------------------
 

@@ -30,12 +30,16 @@ from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
-
 log = logging.getLogger(__name__)
 
 PASSTHROUGH_ROOM_BYTES = 64 << 20
 """With less room than this in the RAM tier, new writers go through the daemon, which can hold them
 back; past it, the kernel would tell them ENOSPC."""
+
+
+COUNTED = 32
+"""Opens and closes of an inode that are remembered by the number of their request: more than can
+be under way at once without having been replied to."""
 
 
 def answer(code: int) -> OSError:
@@ -83,15 +87,16 @@ class OpenFiles:
 
     # --- open and close -------------------------------------------------------------------------
 
-    async def open(self, node: Node, flags: int) -> pyfuse3.FileInfo:
-        """Open a node with the flags of open(2)."""
+    async def open(self, node: Node, flags: int, unique: int = 0) -> pyfuse3.FileInfo:
+        """Open a node with the flags of open(2); `unique` names the request, if it has a name."""
         writing = flags & os.O_ACCMODE != os.O_RDONLY
         choice = self._choose(node, writing)
         if choice.afresh:
             await self._start_new_inode(node, flags)
             raise answer(errno.ESTALE)  # the kernel looks the name up again, and opens that
-        node.opens += 1  # before anything awaits: an open file is not evicted
-        node.writers += writing
+        if self._is_first(node, unique):
+            node.opens += 1  # before anything awaits: an open file is not evicted
+            node.writers += writing
         try:
             if flags & os.O_TRUNC:  # first: then the old content need not be reached
                 await self.truncate(node, 0)
@@ -100,6 +105,7 @@ class OpenFiles:
                 await self._copy_up(node)
             if choice.path is DataPath.PASSTHROUGH:
                 self._pass_through(node, opened.fd, writing)
+            self._journal_opens(node)
         except BaseException:
             self._leave(node, writing)
             raise
@@ -127,8 +133,14 @@ class OpenFiles:
                 self._source_can_back &= node.blob is not None
         if writing and node.backing_id is not None:
             self._safety.written(node)  # from here on it may change at any time, unseen
-        if node.life is not None:
-            self._tree.save(node)
+
+    def _is_first(self, node: Node, unique: int) -> bool:
+        """Whether an open or release was not counted yet; one that is resent may have been."""
+        if unique and unique in node.counted:
+            return False
+        if unique:
+            node.counted = [*node.counted[-COUNTED:], unique]
+        return True
 
     async def _start_new_inode(self, node: Node, flags: int) -> None:
         """A file that is read past the daemon is to be written: its name gets an inode of ours.
@@ -152,12 +164,14 @@ class OpenFiles:
             for slot in names:
                 self._tree.bind(slot, fresh)
 
-    def created(self, node: Node, fd: int, flags: int) -> pyfuse3.FileInfo:
+    def created(self, node: Node, fd: int, flags: int, unique: int = 0) -> pyfuse3.FileInfo:
         """Take the descriptor of a blob that was just made for a new file."""
+        self._is_first(node, unique)
         node.opens, node.writers = 1, int(flags & os.O_ACCMODE != os.O_RDONLY)
         self._open[node.ino] = _Open(fd, is_blob=True)
         if self._choose_for_new():
             self._pass_through(node, fd, writing=bool(node.writers))
+        self._journal_opens(node)
         return self._info(node, flags)
 
     def _choose_for_new(self) -> bool:
@@ -184,11 +198,16 @@ class OpenFiles:
         if node.writers:
             self._note_changes(node)
 
-    def release(self, handle: int) -> None:
+    def _journal_opens(self, node: Node) -> None:
+        """The next daemon has to know what the kernel holds, if there can be a next daemon."""
+        if self.backings is not None:
+            self._tree.save(node)
+
+    def release(self, handle: int, unique: int = 0) -> None:
         """The last descriptor of an open was closed."""
         ino, writing = inode_of(handle)
         node = self._tree.nodes.get(ino)
-        if node is not None:
+        if node is not None and self._is_first(node, unique):
             if writing:
                 self._note_changes(node)
             self._leave(node, writing)
@@ -199,9 +218,7 @@ class OpenFiles:
         """The last close: the kernel does not need the backing file any more."""
         if self.backings is not None and node.backing_id is not None:
             self.backings.drop(node.ino)
-        node.backing_id = None
-        if node.life is not None:
-            self._tree.save(node)
+            node.backing_id = None
 
     def _leave(self, node: Node, writing: bool) -> None:
         node.opens = max(0, node.opens - 1)
@@ -211,6 +228,7 @@ class OpenFiles:
                 os.close(fd)
         if node.opens == 0:
             self._let_go(node)
+        self._journal_opens(node)
         if node.opens == 0 and node.state is State.GONE:
             self._bury(node)
 

@@ -165,15 +165,20 @@ class Names:
 
     # --- moving ---------------------------------------------------------------------------------
 
-    async def rename(self, old: Slot, new: Slot, flags: int, caller: Caller) -> None:
-        """Move a name, over whatever is there; or swap two."""
+    async def rename(
+        self, old: Slot, new: Slot, flags: int, caller: Caller, exchange: int = 0
+    ) -> None:
+        """Move a name, over whatever is there; or swap two.
+
+        `exchange` names the request of a swap: done twice, it would be undone.
+        """
         moved = (await self._view.child(*old)).node
         replaced = await self._view.find(*new)
         if flags & NOREPLACE and replaced is not None:
             raise answer(errno.EEXIST)
         if flags & EXCHANGE and replaced is None:
             raise answer(errno.ENOENT)
-        if moved is replaced:
+        if moved is replaced or (exchange and exchange in moved.counted + _counted(replaced)):
             return
         await self._check_replaceable(moved, replaced, flags)
         action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
@@ -181,9 +186,9 @@ class Names:
         self._files.before_settling(moved)
         if moved.state is State.OPEN:
             self._safety.settled(moved)
-        if self._can_be_made_at_once(job, action, replaced) and await self._tried(
-            self._source.rename(old, new, flags)
-        ):
+        moved.counted = [*moved.counted, exchange] if exchange else moved.counted
+        at_once = not exchange and self._can_be_made_at_once(job, action, replaced)
+        if at_once and await self._tried(self._source.rename(old, new, flags)):
             self._renamed_at_once(moved, replaced, action)
             return
         await self._rename_in_order(job, moved, replaced, action)
@@ -307,7 +312,8 @@ class Names:
         self._files.bury_if_unused(node)
 
     def _save_if_ours(self, node: Node) -> None:
-        if node.life is not None and node.ino in self._tree.nodes:
+        is_journaled = node.life is not None or self._tree.keeps_reflections
+        if is_journaled and node.ino in self._tree.nodes:
             self._tree.save(node)
 
     def _fill(self, node: Node, mode: int, slot: Slot, caller: Caller) -> None:
@@ -333,3 +339,7 @@ class Names:
 
     def _is_removed(self, ino: int) -> bool:
         return ino != 1 and not self._tree.nodes[ino].names
+
+
+def _counted(node: Node | None) -> list[int]:
+    return node.counted if node else []

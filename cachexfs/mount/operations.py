@@ -43,7 +43,7 @@ def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corout
 
     @functools.wraps(handler)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        link: Link = args[0].link  # type: ignore[attr-defined]
+        link: Link = args[0].kernel_link  # type: ignore[attr-defined]
         link.begin(name)
         try:
             return await handler(*args, **kwargs)
@@ -79,7 +79,7 @@ class Operations(pyfuse3.Operations):
         fsync_level: State,
     ) -> None:
         super().__init__()
-        self.link: Link = NoLink()
+        self.kernel_link: Link = NoLink()
         self._tree = tree
         self._tier = tier
         self._source = source
@@ -113,31 +113,42 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
         slot = Slot(parent_inode, name)
         self._refuse_hidden(name)
+        request = self.kernel_link.request
+        if (made := await self._made_before(slot)) is not None:
+            return await self._files.open(made, flags, request.unique), await self._counted(made)
         node, fd = self._names.create(slot, mode, _caller(ctx))
-        return self._files.created(node, fd, flags), await self._counted(node)
+        opened = self._files.created(node, fd, flags, request.unique)
+        return opened, await self._counted(node)
 
     @_guarded
     async def mknod(
         self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
+        slot = Slot(parent_inode, name)
         self._refuse_hidden(name)
-        node = await self._names.mknod(Slot(parent_inode, name), mode, rdev, _caller(ctx))
+        node = await self._made_before(slot)
+        node = node or await self._names.mknod(slot, mode, rdev, _caller(ctx))
         return await self._counted(node)
 
     @_guarded
     async def mkdir(
         self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
+        slot = Slot(parent_inode, name)
         self._refuse_hidden(name)
-        node, status = await self._names.mkdir(Slot(parent_inode, name), mode, _caller(ctx))
+        if (made := await self._made_before(slot)) is not None:
+            return await self._counted(made)
+        node, status = await self._names.mkdir(slot, mode, _caller(ctx))
         return await self._counted(node, status)
 
     @_guarded
     async def symlink(
         self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
+        slot = Slot(parent_inode, name)
         self._refuse_hidden(name)
-        node = await self._names.symlink(Slot(parent_inode, name), target, _caller(ctx))
+        node = await self._made_before(slot)
+        node = node or await self._names.symlink(slot, target, _caller(ctx))
         return await self._counted(node)
 
     @_guarded
@@ -145,17 +156,22 @@ class Operations(pyfuse3.Operations):
         self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         self._refuse_hidden(new_name)
-        node = self._view.node(inode)
-        await self._names.link(node, Slot(new_parent_inode, new_name), _caller(ctx))
+        node, slot = self._view.node(inode), Slot(new_parent_inode, new_name)
+        if await self._made_before(slot) is None:
+            await self._names.link(node, slot, _caller(ctx))
         return await self._counted(node)
 
     @_guarded
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._names.unlink(Slot(parent_inode, name), _caller(ctx))
+        slot = Slot(parent_inode, name)
+        if not await self._gone_before(slot):
+            await self._names.unlink(slot, _caller(ctx))
 
     @_guarded
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        await self._names.rmdir(Slot(parent_inode, name), _caller(ctx))
+        slot = Slot(parent_inode, name)
+        if not await self._gone_before(slot):
+            await self._names.rmdir(slot, _caller(ctx))
 
     @_guarded
     async def rename(
@@ -169,7 +185,19 @@ class Operations(pyfuse3.Operations):
     ) -> None:
         self._refuse_hidden(name_new)
         old, new = Slot(parent_inode_old, name_old), Slot(parent_inode_new, name_new)
-        await self._names.rename(old, new, flags, _caller(ctx))
+        exchange = self.kernel_link.request.unique if flags & pyfuse3.RENAME_EXCHANGE else 0
+        if not await self._gone_before(old):
+            await self._names.rename(old, new, flags, _caller(ctx), exchange)
+
+    # A resent request may have been carried out by a daemon that died before it could reply. The
+    # kernel has held the directory's lock all the time: what it wanted made was not there before,
+    # and what it wanted gone was.
+
+    async def _made_before(self, slot: Slot) -> Node | None:
+        return await self._view.find(*slot) if self.kernel_link.request.is_resent else None
+
+    async def _gone_before(self, slot: Slot) -> bool:
+        return self.kernel_link.request.is_resent and await self._view.find(*slot) is None
 
     @_guarded
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
@@ -265,7 +293,7 @@ class Operations(pyfuse3.Operations):
         node = self._view.node(inode)
         if flags & os.O_ACCMODE != os.O_RDONLY:
             node.job = job_of(ctx.pid)
-        return await self._files.open(node, flags)
+        return await self._files.open(node, flags, self.kernel_link.request.unique)
 
     @_guarded
     async def read(self, fh: int, off: int, size: int) -> bytes:
@@ -281,7 +309,7 @@ class Operations(pyfuse3.Operations):
 
     @_guarded
     async def release(self, fh: int) -> None:
-        self._files.release(fh)
+        self._files.release(fh, self.kernel_link.request.unique)
 
     @_guarded
     async def fsync(self, fh: int, datasync: bool) -> None:

@@ -14,11 +14,11 @@ import pyfuse3
 import trio
 
 from cachexfs.errors import CacheXError
+from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.link import codec
 from cachexfs.mount.link.answers import Answers
 from cachexfs.mount.link.backings import Backings
 from cachexfs.mount.link.relay import Relay
-from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.operations import Operations
 from cachexfs.ram.tree import Tree
 from cachexfs.status.report import DataPath
@@ -80,6 +80,8 @@ class LinkedSession:
         self._files = files
         self._tree = tree
         self._device = device
+        self._serving = trio.CancelScope()
+        tree.keeps_reflections = True
         self._relay = Relay(
             device,
             self._negotiate,
@@ -89,7 +91,7 @@ class LinkedSession:
             save_init,
             self.stop,
         )
-        operations.link = self._relay
+        operations.kernel_link = self._relay
         pyfuse3.init(operations, f"/dev/fd/{self._relay.inner}", set(pyfuse3.default_options))
 
     def _negotiate(self, offer: codec.Offer) -> codec.Offer:
@@ -110,16 +112,19 @@ class LinkedSession:
         return backings.id_of(ino) if backings else None
 
     async def serve(self, ready: Callable[[], None]) -> None:
-        """Answer the kernel until the file system is unmounted, or `stop` is called."""
-        async with trio.open_nursery() as nursery:
-            await nursery.start(self._relay.run)
-            ready()
-            await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
-            nursery.cancel_scope.cancel()
+        """Answer the kernel until the file system is unmounted, or `stop` is called.
+
+        Requests that are in hand then get no reply: the kernel sends them again to whoever is next.
+        """
+        with self._serving:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self._relay.run)
+                ready()
+                await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
 
     def stop(self) -> None:
         """Let `serve` return; the mount stays."""
-        pyfuse3.terminate()
+        self._serving.cancel()
 
     def close(self) -> None:
         """End the session; the mount is its holder's."""

@@ -98,11 +98,12 @@ class View:
         before = self._tree.bindings_in(ino)
         listed = await self._source_entries(ino)
         ours = self._tree.bindings_in(ino)
-        found = {
-            name: self._reflect(Slot(ino, name), status)
-            for name, status in listed.items()
-            if name not in ours and name not in before
-        }
+        with self._tree.transaction():
+            found = {
+                name: self._reflect(Slot(ino, name), status)
+                for name, status in listed.items()
+                if name not in ours and name not in before
+            }
         for name, binding in ours.items():
             if binding.ino != GONE and binding.ino in self._tree.nodes:
                 found[name] = Found(self._tree.nodes[binding.ino], None)

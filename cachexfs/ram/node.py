@@ -47,6 +47,7 @@ class Node(msgspec.Struct, kw_only=True):
     now, which differs while a rename is still to be made there. `retained` are blobs
     of older versions that still wait to be published. `settled_as` is what the blob looked like
     when it last settled, and `backing_id` is set while the kernel reads and writes it past us.
+    `counted` are the requests by which `opens` and `writers` changed last.
     """
 
     ino: int
@@ -78,6 +79,7 @@ class Node(msgspec.Struct, kw_only=True):
 
     settled_as: Signature | None = None
     backing_id: int | None = None
+    counted: list[int] = []
     lookups: int = 0
     opens: int = 0
     writers: int = 0

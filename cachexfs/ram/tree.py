@@ -45,6 +45,9 @@ class Tree:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.keeps_reflections = False
+        """Whether nodes that are known only from the source are journaled too: they must be where
+        the mount outlives the daemon, since the kernel goes on using their numbers."""
         self.nodes: dict[int, Node] = {node.ino: node for node in journal.nodes()}
         self._bindings: dict[int, dict[bytes, Binding]] = {}
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
@@ -87,6 +90,10 @@ class Tree:
             node = Node(ino=self._reflected_ino(origin), kind=kind, origin=origin)
             self.nodes[node.ino] = node
             self._origins[origin] = node.ino
+            if self.keeps_reflections:
+                node.names.add(slot)
+                node.place = slot
+                self.save(node)
         if node.kind == "directory":
             node.names = {slot}
         node.names.add(slot)

@@ -73,4 +73,3 @@ def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
     if libc.fallocate(fd, mode, ctypes.c_int64(offset), ctypes.c_int64(length)) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-

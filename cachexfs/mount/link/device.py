@@ -52,7 +52,7 @@ def register(device: int, fd: int) -> int:
     kernel did not agree to passthrough.
     """
     packed = bytearray(_BACKING_MAP.pack(fd, 0, 0))
-    return fcntl.ioctl(device, _BACKING_OPEN, packed, True)
+    return int(fcntl.ioctl(device, _BACKING_OPEN, packed, True))
 
 
 def unregister(device: int, backing_id: int) -> None:

@@ -43,7 +43,7 @@ _SO_SNDBUFFORCE = 32
 
 _OPENING = frozenset({Opcode.OPEN, Opcode.CREATE})
 
-HANDLERS = {
+HANDLERS: dict[int, str] = {
     Opcode.LOOKUP: "lookup",
     Opcode.GETATTR: "getattr",
     Opcode.SETATTR: "setattr",
@@ -91,8 +91,9 @@ class Answerer(Protocol):
 class Relay:
     """One connection. `inner` is the descriptor for libfuse.
 
-    `negotiate` chooses from what the kernel offers. `backing_of(ino)` gives the backing id of an inode that is open in passthrough mode, None
-    otherwise. `ended` is called when the file system is unmounted.
+    `negotiate` chooses from what the kernel offers. `backing_of(ino)` gives the backing id of an
+    inode that is open in passthrough mode, None otherwise. `ended` is called when the file system
+    is unmounted.
     """
 
     def __init__(
@@ -188,7 +189,9 @@ class Relay:
         elif head.opcode in _OPENING:
             self._opening[head.unique] = (head.opcode, head.nodeid)
         if head.opcode in HANDLERS:
-            self._begun.append((head.opcode, Request(head.unique & ~codec.RESEND_BIT, head.is_resent)))
+            self._begun.append(
+                (head.opcode, Request(head.unique & ~codec.RESEND_BIT, head.is_resent))
+            )
         elif head.opcode not in codec.UNANSWERED:
             self._unhandled.add(head.unique)
             if len(self._unhandled) == 1:
