@@ -119,7 +119,7 @@ def _compose(
         PublishingProblems(publisher, tree).problems,
         replicator.problems,
     ]
-    reporter = Reporter(facts, tree, tier, replicator, tracker.flushed_bytes, problems)
+    reporter = Reporter(facts, tree, tier, replicator, tracker, problems)
     sink = TreeSink(tree, tier, tracker, view, names, room)
     adopter = Adopter(config, str(wanted.source), partial(read_secret, config), sink)
     checker = Checker(tier, source, adopter.check_replica, tree.path_of)

@@ -154,6 +154,17 @@ class Tracker:
         """Whether changes of this file are still to be made on the shared file system."""
         return self.publisher.has_pending(node.ino)
 
+    def state_of(self, node: Node) -> State:
+        """How safe a file is under the name that it has now.
+
+        One whose bytes are durable under the name it had before, with the renaming still to be
+        made there, would not be found by its name after a crash.
+        """
+        if node.life is None or node.state is not State.DURABLE or not self.is_busy(node):
+            return node.state
+        enough = len(node.life.holders()) >= self._copies_wanted
+        return State.REPLICATED if enough else State.CAPTURED
+
     def perform(self, job: str, action: Action) -> Entry:
         """A change of names: to be made on the shared file system and at the peers, in order."""
         self.tell_peers(action)

@@ -23,7 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_root = pytest.mark.skip(reason="needs root")
     have_fuse, have_root = _can_open(Path("/dev/fuse")), os.geteuid() == 0
     for item in items:
-        if {"faulty_storage", "node", "pair", "shared_node"} & set(getattr(item, "fixturenames", ())):
+        if {"faulty_storage", "node", "pair", "shared_node"} & set(
+            getattr(item, "fixturenames", ())
+        ):
             item.add_marker("fuse")
         if item.get_closest_marker("fuse") and not have_fuse:
             item.add_marker(no_fuse)

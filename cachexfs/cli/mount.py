@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -28,12 +29,15 @@ _IGNORED = frozenset((
 ))
 # fmt: on
 """Options of mount(8) and fstab(5) that are not for the file system."""
+SOURCE_ANSWERS_S = 10.0
+"""A source that is silent for so long cannot be mounted now, and the command says so."""
+
 _PASSED_ON = {"ro", "noexec", "nosuid", "nodev", "noatime", "allow_other", "default_permissions"}
 
 
 @click.command()
-@click.argument("source", type=Path)
-@click.argument("mountpoint", type=Path)  # click.Path would look at it, and wait for us
+@click.argument("source", type=Path)  # not click.Path, which would ask a source that hangs
+@click.argument("mountpoint", type=Path)  # nor a mount that waits for us
 @config_option
 @click.option("-o", "options", metavar="OPTS", multiple=True, help="Mount options, a,b=c.")
 @click.option("-f", "foreground", is_flag=True, help="Stay in the foreground.")
@@ -90,18 +94,44 @@ def check(config: Config, source: Path, mountpoint: Path) -> tuple[Path, Path]:
     """The two directories as absolute paths. Raises `UsageError` for what cannot be mounted."""
     if not Path("/dev/fuse").exists():
         raise CacheXError("there is no /dev/fuse: load the fuse module, or pass the device in")
-    source, mountpoint = _directory(source, "SOURCE"), _directory(mountpoint, "MOUNTPOINT")
+    source = _source(source)
+    mountpoint = _directory(mountpoint, "MOUNTPOINT")
     if source == mountpoint or source in mountpoint.parents or mountpoint in source.parents:
         raise UsageError(f"SOURCE {source} and MOUNTPOINT {mountpoint} must not contain each other")
     if os.path.ismount(mountpoint):
         raise UsageError(f"MOUNTPOINT {mountpoint} is in use: something is mounted there")
     if any(mountpoint.iterdir()):
         raise UsageError(f"MOUNTPOINT {mountpoint} is not empty")
-    if not os.access(source, os.R_OK | os.W_OK | os.X_OK):
-        raise UsageError(f"SOURCE {source} cannot be read and written by this user")
     if config.partners:
         read_secret(config)
     return source, mountpoint
+
+
+def _must_answer(source: Path) -> None:
+    """Raise `CacheXError` when the source is silent.
+
+    A child process asks, and is left behind if need be: a call to a dead file system may not even
+    be killed, and holds up the end of its process. statvfs is never answered from memory.
+    """
+    quiet = subprocess.DEVNULL
+    command = ["stat", "-f", "--", str(source)]
+    asking = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, cwd="/")
+    try:
+        asking.wait(SOURCE_ANSWERS_S)
+    except subprocess.TimeoutExpired:
+        asking.kill()
+        asking.returncode = 0  # not waited for
+        raise CacheXError(
+            f"SOURCE {source} has not answered for {SOURCE_ANSWERS_S:.0f} s"
+        ) from None
+
+
+def _source(path: Path) -> Path:
+    _must_answer(Path(os.path.abspath(path)))  # not resolve(), which asks
+    source = _directory(path, "SOURCE")
+    if not os.access(source, os.R_OK | os.W_OK | os.X_OK):
+        raise UsageError(f"SOURCE {source} cannot be read and written by this user")
+    return source
 
 
 def _directory(path: Path, what: str) -> Path:

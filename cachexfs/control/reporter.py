@@ -33,6 +33,13 @@ class Partners(Protocol):
     def problems(self) -> list[r.Problem]: ...
 
 
+class Safety(Protocol):
+    """The tracker, as far as it is reported."""
+
+    def state_of(self, node: Node) -> State: ...
+    def flushed_bytes(self, node: Node) -> int: ...
+
+
 @dataclass(frozen=True)
 class Facts:
     """What does not change while a mount lives."""
@@ -53,14 +60,14 @@ class Reporter:
         tree: Tree,
         tier: Tier,
         partners: Partners,
-        flushed_bytes: Callable[[Node], int],
+        safety: Safety,
         problems: Sequence[Callable[[], list[r.Problem]]],
     ) -> None:
         self._facts = facts
         self._tree = tree
         self._tier = tier
         self._partners = partners
-        self._flushed_bytes = flushed_bytes
+        self._safety = safety
         self._problems = problems
 
     def report(self) -> r.Report:
@@ -74,8 +81,8 @@ class Reporter:
         return r.FileReport(
             path=os.fsdecode(self._tree.path_of(node)),
             size_bytes=self.size_of(node),
-            state=node.state.label,
-            flushed_bytes=self._flushed_bytes(node),
+            state=self._safety.state_of(node).label,
+            flushed_bytes=self._safety.flushed_bytes(node),
             replicas=life.holders() if life else [],
             age_s=round(age, 3),
             reason=node.reason,
@@ -90,8 +97,9 @@ class Reporter:
 
     def _mount(self) -> r.MountReport:
         files = [node for node in self._tree.captured() if node.names]
-        unsafe = [n for n in files if n.state in (State.OPEN, State.CAPTURED)]
-        pending = [self.file(n) for n in files if n.state is not State.DURABLE]
+        state_of = self._safety.state_of
+        unsafe = [n for n in files if state_of(n) in (State.OPEN, State.CAPTURED)]
+        pending = [self.file(n) for n in files if state_of(n) is not State.DURABLE]
         problems = [problem for source in self._problems for problem in source()]
         problems += self._lost(files)
         usage = self._tier.usage()
@@ -114,7 +122,9 @@ class Reporter:
         )
 
     def _counts(self, files: list[Node]) -> dict[str, int]:
-        return dict(Counter(n.state.label for n in files if n.state is not State.GONE))
+        return dict(
+            Counter(self._safety.state_of(n).label for n in files if n.state is not State.GONE)
+        )
 
     def _oldest_s(self, unsafe: list[Node]) -> float | None:
         settled = [node.settled_at_ns for node in unsafe if node.settled_at_ns]

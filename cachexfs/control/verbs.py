@@ -24,6 +24,7 @@ _POLL_S = 0.02
 class Safety(Protocol):
     """The tracker, as far as it is needed here."""
 
+    def state_of(self, node: Node) -> State: ...
     async def wait(self, node: Node, level: State) -> None: ...
 
 
@@ -96,7 +97,7 @@ class Verbs:
             for node in nodes:
                 await self._reached(node, wanted)
             return msgspec.to_builtins([self.reporter.file(node) for node in nodes])
-        late = [node for node in nodes if node.names and node.state < wanted]
+        late = [node for node in nodes if node.names and self.safety.state_of(node) < wanted]
         raise TimedOut("; ".join(self._describe(node) for node in late) or "not yet")
 
     async def drain(self, level: str, timeout_s: float | None = None) -> Any:
@@ -187,9 +188,9 @@ class Verbs:
         return [file for path in paths for file in await self._below(await self._node(path))]
 
     async def _reached(self, node: Node, level: State) -> None:
-        while node.names and node.state < level:
-            if node.state is State.OPEN:
-                await trio.sleep(_POLL_S)  # until it is closed
+        while node.names and self.safety.state_of(node) < level:
+            if node.state in (State.OPEN, State.DURABLE):
+                await trio.sleep(_POLL_S)  # until it is closed, or has its name there
             elif node.state is State.LOST:
                 raise CacheXError(f"{self._path(node)} is lost")
             else:
@@ -205,7 +206,7 @@ class Verbs:
         if node.ino == ROOT:
             return "changes of names are still to be made on the shared file system"
         reason = f" ({node.reason})" if node.reason else ""
-        return f"{self._path(node)} is {node.state.label}{reason}"
+        return f"{self._path(node)} is {self.safety.state_of(node).label}{reason}"
 
     def _path(self, node: Node) -> str:
         return os.fsdecode(self.tree.path_of(node))

@@ -88,7 +88,7 @@ class Names:
             return node
         made = await self._source.mknod(slot, mode, rdev, caller.uid, caller.gid)
         self._tree.saw_name(slot, made)
-        return self._tree.reflect(Origin(made.st_dev, made.st_ino), kind_of(made.st_mode), slot)
+        return self._tree.made(Origin(made.st_dev, made.st_ino), kind_of(made.st_mode), slot)
 
     async def mkdir(
         self, slot: Slot, mode: int, caller: Caller
@@ -103,7 +103,7 @@ class Names:
                 raise
             return self._local_directory(slot, mode, caller), None
         self._tree.saw_name(slot, made)
-        node = self._tree.reflect(Origin(made.st_dev, made.st_ino), "directory", slot)
+        node = self._tree.made(Origin(made.st_dev, made.st_ino), "directory", slot)
         take_status(node, made)
         self._tree.saw(node.ino, {})
         self._safety.tell_peers(Mkdir(node.ino, slot))
@@ -308,6 +308,8 @@ class Names:
     def _after_losing(self, node: Node) -> None:
         if node.names or node.kind == "directory":
             return
+        # Its inode number there will be given out again, also while somebody has this one open.
+        self._tree.identify(node, None)
         self._safety.deleted(node)
         self._files.bury_if_unused(node)
 

@@ -1,7 +1,7 @@
 """The pyfuse3 operations: each unpacks a request, lets one part answer, and packs the reply.
 
 An exception other than FUSEError in a handler ends the whole mount in pyfuse3; so every handler
-goes through `_guarded`: an OSError becomes its number, anything else EIO for that one call, with
+goes through `guarded`: an OSError becomes its number, anything else EIO for that one call, with
 its traceback in the log.
 """
 
@@ -38,12 +38,16 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+_NO_LINK = NoLink()
+
+
+def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """A handler whose exceptions become errnos, whatever they are."""
     name = handler.__name__
 
     @functools.wraps(handler)
-    async def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        link: Link = args[0].kernel_link  # type: ignore[attr-defined]
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        link: Link = getattr(args[0], "kernel_link", _NO_LINK)
         link.begin(name)
         try:
             return await handler(*args, **kwargs)
@@ -57,7 +61,7 @@ def _guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corout
         finally:
             link.kick()
 
-    return guarded
+    return call
 
 
 class Operations(pyfuse3.Operations):
@@ -94,7 +98,7 @@ class Operations(pyfuse3.Operations):
 
     # --- names ----------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -107,7 +111,7 @@ class Operations(pyfuse3.Operations):
                 node.lookups = max(0, node.lookups - count)
                 self._drop_if_unused(node)
 
-    @_guarded
+    @guarded
     async def create(
         self, parent_inode: int, name: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
@@ -120,7 +124,7 @@ class Operations(pyfuse3.Operations):
         opened = self._files.created(node, fd, flags, request.unique)
         return opened, await self._counted(node)
 
-    @_guarded
+    @guarded
     async def mknod(
         self, parent_inode: int, name: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -130,7 +134,7 @@ class Operations(pyfuse3.Operations):
         node = node or await self._names.mknod(slot, mode, rdev, _caller(ctx))
         return await self._counted(node)
 
-    @_guarded
+    @guarded
     async def mkdir(
         self, parent_inode: int, name: bytes, mode: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -141,7 +145,7 @@ class Operations(pyfuse3.Operations):
         node, status = await self._names.mkdir(slot, mode, _caller(ctx))
         return await self._counted(node, status)
 
-    @_guarded
+    @guarded
     async def symlink(
         self, parent_inode: int, name: bytes, target: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -151,7 +155,7 @@ class Operations(pyfuse3.Operations):
         node = node or await self._names.symlink(slot, target, _caller(ctx))
         return await self._counted(node)
 
-    @_guarded
+    @guarded
     async def link(
         self, inode: int, new_parent_inode: int, new_name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -161,19 +165,19 @@ class Operations(pyfuse3.Operations):
             await self._names.link(node, slot, _caller(ctx))
         return await self._counted(node)
 
-    @_guarded
+    @guarded
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         slot = Slot(parent_inode, name)
         if not await self._gone_before(slot):
             await self._names.unlink(slot, _caller(ctx))
 
-    @_guarded
+    @guarded
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         slot = Slot(parent_inode, name)
         if not await self._gone_before(slot):
             await self._names.rmdir(slot, _caller(ctx))
 
-    @_guarded
+    @guarded
     async def rename(
         self,
         parent_inode_old: int,
@@ -199,18 +203,18 @@ class Operations(pyfuse3.Operations):
     async def _gone_before(self, slot: Slot) -> bool:
         return self.kernel_link.request.is_resent and await self._view.find(*slot) is None
 
-    @_guarded
+    @guarded
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
         node = self._view.node(inode)
         return node.target or await self._source.readlink(node)
 
     # --- attributes -----------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         return await self._view.attributes(self._view.node(inode))
 
-    @_guarded
+    @guarded
     async def setattr(
         self,
         inode: int,
@@ -255,15 +259,15 @@ class Operations(pyfuse3.Operations):
         if node.names and node.state is not State.OPEN:
             self._safety.perform(node.job, Attributes(node.ino))
 
-    @_guarded
+    @guarded
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         return await self._xattrs.get(self._view.node(inode), name)
 
-    @_guarded
+    @guarded
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
         return await self._xattrs.names(self._view.node(inode))
 
-    @_guarded
+    @guarded
     async def setxattr(
         self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext
     ) -> None:
@@ -271,13 +275,13 @@ class Operations(pyfuse3.Operations):
         if await self._xattrs.set(node, name, value):
             self._bring_up_to_date(node)
 
-    @_guarded
+    @guarded
     async def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         node = self._view.node(inode)
         if await self._xattrs.set(node, name, None):
             self._bring_up_to_date(node)
 
-    @_guarded
+    @guarded
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         try:
             self._last_statvfs = await self._source.statvfs()
@@ -288,30 +292,30 @@ class Operations(pyfuse3.Operations):
 
     # --- files ----------------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         node = self._view.node(inode)
         if flags & os.O_ACCMODE != os.O_RDONLY:
             node.job = job_of(ctx.pid)
         return await self._files.open(node, flags, self.kernel_link.request.unique)
 
-    @_guarded
+    @guarded
     async def read(self, fh: int, off: int, size: int) -> bytes:
         return await self._files.read(fh, off, size)
 
-    @_guarded
+    @guarded
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         return await self._files.write(fh, off, buf)
 
-    @_guarded
+    @guarded
     async def flush(self, fh: int) -> None:
         self._files.flush(fh)
 
-    @_guarded
+    @guarded
     async def release(self, fh: int) -> None:
         self._files.release(fh, self.kernel_link.request.unique)
 
-    @_guarded
+    @guarded
     async def fsync(self, fh: int, datasync: bool) -> None:
         node = self._view.node(inode_of(fh)[0])
         self._files.before_settling(node)
@@ -320,11 +324,11 @@ class Operations(pyfuse3.Operations):
 
     # --- directories ----------------------------------------------------------------------------
 
-    @_guarded
+    @guarded
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         return self._view.node(inode).ino  # the handle: it means the same to the next daemon
 
-    @_guarded
+    @guarded
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         for line in await self._listings.after(fh, start_id):
             if not await self._replied(token, line):
@@ -341,11 +345,11 @@ class Operations(pyfuse3.Operations):
         self._tree.nodes.setdefault(node.ino, node).lookups += 1
         return True
 
-    @_guarded
+    @guarded
     async def releasedir(self, fh: int) -> None:
         self._listings.close(fh)
 
-    @_guarded
+    @guarded
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         for binding in self._tree.bindings_in(fh).values():
             node = self._tree.nodes.get(binding.ino)

@@ -120,7 +120,8 @@ class View:
         if node.blob is not None:
             status = self._tier.path(node.blob).stat()
             return attributes.of_status(node, status, len(node.names))
-        if node.life is not None and (fd := self._files.fd(node.ino)) is not None:
+        is_apart = node.life is not None or not node.names
+        if is_apart and (fd := self._files.fd(node.ino)) is not None:
             return attributes.of_status(node, os.fstat(fd), len(node.names))
         if not self._is_reflected(node):
             return attributes.of_node(node)
@@ -144,7 +145,9 @@ class View:
                 return os.fstat(fd)
             if not self._source.is_trouble(error) or error.errno == errno.ESTALE:
                 raise
-            if not node.mode:
+            if (last := self._last_seen(node)) is not None:
+                return last
+            if not node.mode or node.kind == "file":  # without its size it is not guessed at
                 raise
             return None
         attributes.take_status(node, status)
@@ -163,6 +166,13 @@ class View:
         if seen is None:
             raise error
         return seen.get(slot.name)
+
+    def _last_seen(self, node: Node) -> os.stat_result | None:
+        """The status that a node's object had when its directory was last looked at."""
+        seen = self._tree.seen(node.place.parent) if node.place else None
+        status = seen.get(node.place.name) if seen and node.place else None
+        same = status is not None and Origin(status.st_dev, status.st_ino) == node.origin
+        return status if same else None
 
     async def _source_entries(self, ino: int) -> dict[bytes, os.stat_result]:
         if not self.is_on_source(ino):
@@ -188,6 +198,8 @@ class View:
         if known is not None and (known.kind != kind or self._was_replaced(known, status)):
             self._forget_copy(known, kind == known.kind)
         node = self._tree.reflect(origin, kind, slot)
+        if status.st_nlink == 1 and node.state is State.DURABLE and not self._room.is_busy(node):
+            node.names = {slot}  # another node may have renamed it
         attributes.take_status(node, status)
         if kind == "directory" and self._tree.seen(node.ino) is None:
             with contextlib.suppress(trio.WouldBlock):
@@ -205,10 +217,10 @@ class View:
 
     def _forget_copy(self, node: Node, same_kind: bool) -> None:
         """Our copy is out of date: the shared file system has something newer."""
+        if not same_kind:  # the number of an inode that is gone was given out again
+            self._tree.identify(node, None)
         if node.opens:
             return  # who has it open goes on seeing what was opened, as on NFS
         if node.blob is not None:
             self._room.evict(node)
         node.signature, node.life = None, None
-        if not same_kind:
-            self._tree.identify(node, None)

@@ -68,7 +68,8 @@ class Xattrs:
             return self._control
         files = self._files(node)
         if name == b"state":
-            return min((file.state for file in files), default=State.DURABLE).label.encode()
+            states = map(self._safety.state_of, files)
+            return min(states, default=State.DURABLE).label.encode()
         if name == b"replicas":
             holders = {peer for file in files if file.life for peer in file.life.holders()}
             return ",".join(sorted(holders)).encode()

@@ -104,6 +104,12 @@ class Tree:
         """Whether files of ours were ever in a directory: they are found only through it."""
         return bool(node.names) and node.ino in self._holding
 
+    def made(self, origin: Origin, kind: Kind, slot: Slot) -> Node:
+        """The node of an object that was just made there: never one that had its number before."""
+        if (stale := self.known_as(origin)) is not None:
+            self.identify(stale, None)
+        return self.reflect(origin, kind, slot)
+
     def identify(self, node: Node, origin: Origin | None) -> None:
         """Tie a node to its object on the shared file system (or to none)."""
         if node.origin and self._origins.get(node.origin) == node.ino:

@@ -37,6 +37,7 @@ def test_a_file_of_the_source_that_is_unlinked_while_open_can_be_written(node: N
     (node.source / "file").write_bytes(b"theirs")
     fd = os.open(node.mountpoint / "file", os.O_RDWR)
     (node.mountpoint / "file").unlink()
+    assert (os.fstat(fd).st_size, os.fstat(fd).st_nlink) == (6, 0)
     os.pwrite(fd, b"X", 0)
     assert os.pread(fd, 100, 0) == b"Xheirs"
     os.close(fd)

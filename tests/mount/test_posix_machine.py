@@ -2,7 +2,7 @@
 
 A run is the same every time. For a longer search with other seeds:
 
-    CACHEXFS_SOAK=500 python -m pytest tests/mount/test_posix_machine.py -s --timeout=0
+    CACHEXFS_SOAK=5000 python -m pytest tests/mount/test_posix_machine.py -s --timeout=0
 
 plays that many examples, and prints a seed when one fails; `--hypothesis-seed=N` repeats it.
 """
@@ -43,7 +43,7 @@ from tests.mount.two_trees import (
     snapshot,
 )
 
-EXAMPLES = int(os.environ.get("CACHEXFS_SOAK", "60"))
+EXAMPLES = int(os.environ.get("CACHEXFS_SOAK", "400"))
 SOAKING = "CACHEXFS_SOAK" in os.environ
 STEPS = 40
 PATIENCE_S = 5.0

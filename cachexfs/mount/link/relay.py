@@ -122,6 +122,7 @@ class Relay:
         self._init_unique: int | None = None
         self._opening: dict[int, tuple[int, int]] = {}
         self._unhandled: set[int] = set()
+        self._is_waiting = False
         self._begun: deque[tuple[int, Request]] = deque()
         self.request = Request()
         self._kicked = trio.Event()
@@ -194,8 +195,7 @@ class Relay:
             )
         elif head.opcode not in codec.UNANSWERED:
             self._unhandled.add(head.unique)
-            if len(self._unhandled) == 1:
-                nursery.start_soon(self._wait_for_replies)
+            nursery.start_soon(self._wait_for_replies)
         await self._send(message)
 
     async def _send(self, message: memoryview) -> None:
@@ -215,9 +215,16 @@ class Relay:
             self._pump()
 
     async def _wait_for_replies(self) -> None:
-        while self._unhandled:
-            await trio.lowlevel.wait_readable(self._ours)
-            self._pump()
+        """As long as something is under way that no handler will answer; one task at a time."""
+        if self._is_waiting:
+            return
+        self._is_waiting = True
+        try:
+            while self._unhandled:
+                await trio.lowlevel.wait_readable(self._ours)
+                self._pump()
+        finally:
+            self._is_waiting = False
 
     def _pump(self) -> None:
         while True:
