@@ -47,7 +47,7 @@ def guarded(handler: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Corouti
 
     @functools.wraps(handler)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        link: Link = getattr(args[0], "kernel_link", _NO_LINK)
+        link: Link = getattr(args[0], "kernel_link", _NO_LINK) if args else _NO_LINK
         link.begin(name)
         try:
             return await handler(*args, **kwargs)
