@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 
 import click
 
-from cachexfs import __version__
+from cachexfs import __version__, mountstate
 from cachexfs.cli.options import config_option, json_option
-from cachexfs.client import Client, all_mounts, of_path
+from cachexfs.client import SOCKET_NAME, Client, all_mounts, of_path
 from cachexfs.config import load
 from cachexfs.errors import CacheXError, NoSuchMount, NotRunning
 
@@ -21,6 +22,7 @@ _PLUGIN_CODES = {"ok": 0, "degraded": 1, "critical": 2}
 """The states as monitoring plug-ins report them: OK, WARNING, CRITICAL (3 is UNKNOWN)."""
 _UNKNOWN = 3
 _WATCH_S = 1.0
+_PATIENCE_S = 1.0
 
 
 @click.command()
@@ -69,14 +71,31 @@ def _client(mountpoint: str) -> Client:
 
 def _clients(config_file: Path | None) -> list[Client]:
     """The daemons below the configured state directory, and those of every mount that is there."""
-    clients = {str(c.socket_path): c for c in all_mounts(Path(load(config_file).node.state_dir))}
+    state_dir = Path(load(config_file).node.state_dir)
+    clients = {str(c.socket_path): c for c in all_mounts(state_dir)}
     for mountpoint in _mounted():
+        here = mountstate.directory_of(state_dir, mountpoint) / SOCKET_NAME
+        if str(here) in clients or not _answers(mountpoint):
+            continue
         try:
             client, _ = of_path(mountpoint)
         except CacheXError:
             continue
         clients.setdefault(str(client.socket_path), client)
     return list(clients.values())
+
+
+def _answers(mountpoint: str) -> bool:
+    """Whether a mount answers at all. A child process asks: one that hangs would hang us too."""
+    quiet = subprocess.DEVNULL
+    asking = subprocess.Popen(["stat", mountpoint], stdin=quiet, stdout=quiet, stderr=quiet)
+    try:
+        return asking.wait(_PATIENCE_S) == 0
+    except subprocess.TimeoutExpired:
+        asking.kill()
+        asking.returncode = 0  # not waited for
+        click.echo(f"cachexfs: {mountpoint} does not answer", err=True)
+        return False
 
 
 def _mounted() -> list[str]:
