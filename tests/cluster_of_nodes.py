@@ -159,8 +159,22 @@ class Node:
 
     def kill_mount(self) -> None:
         """kill -9 of the mount's daemon; the dead mount is taken away, as an administrator would."""
-        os.kill(self.pid(), signal.SIGKILL)
+        self._kill_daemon()
         self.detach()
+
+    def _kill_daemon(self) -> None:
+        """kill -9 of the daemon, and first of the keeper that would start another one."""
+        if daemon := self._holder():
+            for pid in (*self._keepers(daemon), daemon):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _keepers(self, daemon: int) -> list[int]:
+        with contextlib.suppress(OSError):
+            parent = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+            command = Path(f"/proc/{parent}/cmdline").read_bytes()
+            return [parent] if b"cachexfs" in command else []
+        return []
 
     def detach(self) -> None:
         """Take the mount away, whatever state it is in."""
@@ -191,11 +205,8 @@ class Node:
         with contextlib.suppress(Exception):
             self.stop_peer(signal.SIGKILL)
         if os.path.ismount(self.mountpoint) or self._is_locked():
-            pid = self._holder()
+            self._kill_daemon()
             subprocess.run(["umount", "-l", self.mountpoint], capture_output=True, check=False)
-            if pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(AssertionError):
                 eventually(lambda: not self._is_locked(), timeout_s=5)
         self.wipe()
