@@ -43,12 +43,18 @@ def eventually(condition: Callable[[], Any], what: str = "it", timeout_s: float 
     raise AssertionError(f"{what} did not happen within {timeout_s} s")
 
 
-def run(*arguments: str | Path, check: bool = True, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str | Path, check: bool = True, **kwargs: Any
+) -> subprocess.CompletedProcess[str]:
     """`cachexfs ARGUMENTS`, with what it printed."""
     command = [sys.executable, "-m", "cachexfs", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, **kwargs)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, **kwargs
+    )
     if check and done.returncode != 0:
-        raise AssertionError(f"cachexfs {' '.join(map(str, arguments))}: {done.stderr or done.stdout}")
+        raise AssertionError(
+            f"cachexfs {' '.join(map(str, arguments))}: {done.stderr or done.stdout}"
+        )
     return done
 
 
@@ -159,10 +165,10 @@ class Node:
 
     def kill_mount(self) -> None:
         """kill -9 of the mount's daemon; the dead mount is taken away, as an administrator would."""
-        self._kill_daemon()
+        self.kill_daemon()
         self.detach()
 
-    def _kill_daemon(self) -> None:
+    def kill_daemon(self) -> None:
         """kill -9 of the daemon, and first of the keeper that would start another one."""
         if daemon := self._holder():
             for pid in (*self._keepers(daemon), daemon):
@@ -205,7 +211,7 @@ class Node:
         with contextlib.suppress(Exception):
             self.stop_peer(signal.SIGKILL)
         if os.path.ismount(self.mountpoint) or self._is_locked():
-            self._kill_daemon()
+            self.kill_daemon()
             subprocess.run(["umount", "-l", self.mountpoint], capture_output=True, check=False)
             with contextlib.suppress(AssertionError):
                 eventually(lambda: not self._is_locked(), timeout_s=5)

@@ -298,7 +298,7 @@ def test_status_does_not_import_an_event_loop(node: Node) -> None:
 
 
 def test_a_daemon_that_died(node: Node) -> None:
-    os.kill(node.pid(), 9)
+    node.kill_daemon()
     for command in (["status"], ["ls"], ["umount"], ["wait", "--for", "durable"]):
         assert "not running" in fails(3, *command, node.mountpoint)
 

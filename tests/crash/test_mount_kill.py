@@ -129,7 +129,7 @@ def one_round(a: Node, rng: random.Random, seed: int, promise: str) -> str:
     try:
         assert writer.stdout is not None and writer.stdout.readline() == "ready\n"
         time.sleep(rng.uniform(0.05, 0.8))
-        os.kill(pid, 9)
+        a.kill_daemon()
         said, _ = writer.communicate(timeout=20)
     finally:
         writer.kill()
@@ -141,7 +141,10 @@ def one_round(a: Node, rng: random.Random, seed: int, promise: str) -> str:
 
 @pytest.mark.fuse
 def test_open_files_that_were_fsynced_survive_with_what_was_fsynced(tmp_path: Path) -> None:
-    with nodes(tmp_path, "ab", extra='[mount]\nfsync = "captured"\n') as (a, b):
+    with nodes(tmp_path, "ab", extra='[mount]\nfsync = "captured"\ndata_path = "portable"\n') as (
+        a,
+        b,
+    ):
         b.start_peer()
         a.mount()
         pid = a.pid()  # before: a child process that ends closes the descriptors that it inherits
@@ -151,7 +154,7 @@ def test_open_files_that_were_fsynced_survive_with_what_was_fsynced(tmp_path: Pa
         os.write(fd, b" and not")
         never = os.open(a.mountpoint / "never", os.O_CREAT | os.O_WRONLY)
         os.write(never, b"not closed, not fsynced")
-        os.kill(pid, 9)
+        a.kill_daemon()
         for descriptor in (fd, never):
             with pytest.raises(OSError):
                 os.write(descriptor, b"x")
