@@ -9,14 +9,17 @@ import contextlib
 import errno
 import json
 import os
+import select
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from cachexfs.errors import CacheXError, NoSuchMount, NotRunning, TimedOut
 
 SOCKET_NAME = "control.sock"
+_CONTROL = "user.cachexfs.control"
 ANSWER_S = 5.0
 """A daemon that is alive answers a report in milliseconds."""
 
@@ -102,12 +105,48 @@ def _below(absolute: str, mountpoint: str, path: str) -> str:
 
 def _control_of(path: str) -> dict[str, str] | None:
     """What the mount says of its daemon; None when the path is on no mount of ours."""
-    try:
-        value = os.getxattr(path, "user.cachexfs.control", follow_symlinks=False)
-    except OSError as error:
-        if error.errno == errno.ENOTCONN:
-            raise NotRunning(f"{path}: the daemon of this mount is not running") from None
+    found = _patient_getxattr(path)
+    if found is None:
+        raise NotRunning(f"{path}: the daemon of this mount does not answer")
+    if isinstance(found, int):
+        if found == errno.ENOTCONN:
+            raise NotRunning(f"{path}: the daemon of this mount is not running")
         return None
+    return _as_control(found)
+
+
+def _patient_getxattr(path: str) -> bytes | int | None:
+    """The control attribute, or the errno instead; None when no answer comes in time.
+
+    A child asks: a request that a frozen daemon has read cannot be interrupted, not even by
+    SIGKILL, so whoever waits for it must be somebody who can be left behind.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _ask_and_exit(path, writer)
+    os.close(writer)
+    try:
+        if not select.select([reader], [], [], ANSWER_S)[0]:
+            os.kill(child, signal.SIGKILL)
+            return None
+        answer = os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+    os.waitpid(child, 0)
+    return answer[1:] if answer[:1] == b"+" else int(answer[1:] or errno.EIO)
+
+
+def _ask_and_exit(path: str, writer: int) -> NoReturn:
+    try:
+        answer = b"+" + os.getxattr(path, _CONTROL, follow_symlinks=False)
+    except OSError as error:
+        answer = b"-%d" % (error.errno or errno.EIO)
+    os.write(writer, answer)
+    os._exit(0)
+
+
+def _as_control(value: bytes) -> dict[str, str] | None:
     with contextlib.suppress(ValueError):
         answer = json.loads(value)
         if isinstance(answer, dict):
