@@ -48,17 +48,17 @@ class Deaths:
 
 @dataclass
 class Keeper:
-    """One mount. `command(device, ready)` is a daemon's command line, with two descriptors.
-
-    `ready` is for the first one only: the later ones have nobody to tell.
+    """One mount. `command(device, ready)` is a daemon's command line, with two descriptors: of
+    /dev/fuse, and where the daemon says that it serves. `ready_fd` is where we say so, once.
     """
 
     source: str
     mountpoint: str
     options: frozenset[str]
-    command: Callable[[int, int | None], Sequence[str]]
+    command: Callable[[int, int], Sequence[str]]
     ready_fd: int | None = None
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _has_served: bool = field(default=False, init=False)
     _is_ending: bool = field(default=False, init=False)
 
     def run(self) -> int:
@@ -82,15 +82,14 @@ class Keeper:
                 device.unmount(self.mountpoint)
 
     def _keep(self, fd: int) -> int:
-        deaths, first = Deaths(), True
+        deaths = Deaths()
         while True:
             began = time.monotonic()
             code = self._one_daemon(fd)
             if code == 0 or self._is_ending:
                 return max(code, 0)
-            if first and code > 0 and code != HANDED_OVER:
-                return code  # it never served, and has said why
-            first = False
+            if not self._has_served:
+                return code if code > 0 else 1  # the very first one, and it has said why
             if code == HANDED_OVER:
                 continue
             pause_s = deaths.pause_s(time.monotonic() - began)
@@ -102,12 +101,20 @@ class Keeper:
 
     def _one_daemon(self, fd: int) -> int:
         """Start a daemon and wait for its end; its exit code, negative for a signal."""
-        kept = [number for number in (fd, self.ready_fd) if number is not None]
-        self._child = subprocess.Popen(list(self.command(fd, self.ready_fd)), pass_fds=kept)
+        reader, writer = os.pipe()
+        self._child = subprocess.Popen(list(self.command(fd, writer)), pass_fds=[fd, writer])
+        os.close(writer)
+        if ready := os.read(reader, 16):  # nothing: it ended before it served
+            self._has_served = True
+            self._tell(ready)
+        os.close(reader)
+        return self._child.wait()
+
+    def _tell(self, ready: bytes) -> None:
         if self.ready_fd is not None:
+            os.write(self.ready_fd, ready)
             os.close(self.ready_fd)
             self.ready_fd = None
-        return self._child.wait()
 
     def _end(self, *_: object) -> None:
         self._is_ending = True

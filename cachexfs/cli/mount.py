@@ -163,8 +163,8 @@ def keep(
 
     mount_id = secrets.token_hex(8)
 
-    def command(fd: int, ready: int | None) -> list[str]:
-        named = ["--ready-fd", str(ready)] if ready is not None else []
+    def command(fd: int, ready: int) -> list[str]:
+        named = ["--ready-fd", str(ready)]
         held = ["--device-fd", str(fd), "--mount-id", mount_id]
         return [sys.executable, "-m", "cachexfs", *arguments, "-f", *held, *named]
 

@@ -25,4 +25,5 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For programs
 timeout_option = click.option(
     "--timeout", "timeout_s", type=duration, help="Give up after this time (exit code 75)."
 )
-paths_argument = click.argument("paths", nargs=-1, required=True, type=click.Path())
+paths_argument = click.argument("paths", nargs=-1, required=True)
+"""Plain text: `click.Path` would look at each, and wait for a mount that is frozen."""

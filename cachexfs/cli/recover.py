@@ -13,7 +13,7 @@ from cachexfs.errors import CacheXError, UsageError
 
 
 @click.command()
-@click.argument("mountpoint", required=False, type=click.Path())
+@click.argument("mountpoint", required=False, type=str)
 @click.option("--to", type=click.Path(path_type=Path, file_okay=False), help="Into a directory.")
 @click.option("--from", "peers", metavar="HOST:PORT", multiple=True, help="Ask these peers.")
 @click.option("--path", "prefix", default="", help="Only this path and what is below it.")

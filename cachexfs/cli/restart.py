@@ -13,7 +13,7 @@ _READY_S = 30.0
 
 
 @click.command()
-@click.argument("mountpoint", type=click.Path())
+@click.argument("mountpoint", type=str)
 def restart(mountpoint: str) -> None:
     """Swap the daemon of MOUNTPOINT for a new one, for instance of a new version.
 

@@ -24,7 +24,7 @@ _WATCH_S = 1.0
 
 
 @click.command()
-@click.argument("mountpoint", required=False, type=click.Path())
+@click.argument("mountpoint", required=False, type=str)
 @config_option
 @json_option
 @click.option("--check", is_flag=True, help="One line, and exit code 0, 1, 2 or 3.")

@@ -18,7 +18,7 @@ _ENDED_S = 30.0
 
 
 @click.command()
-@click.argument("mountpoint", type=click.Path())
+@click.argument("mountpoint", type=str)
 @click.option(
     "--for",
     "level",

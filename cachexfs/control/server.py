@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ def _listening_at(path: Path) -> Iterator[trio.socket.SocketType]:
 async def _converse(
     stream: trio.SocketStream, verbs: dict[str, Callable[..., Awaitable[Any]]]
 ) -> None:
-    """One request; given up when the asker goes away first."""
-    try:
+    """One request; given up when the asker goes away first, and never the end of the daemon."""
+    with _whatever_happens():
         async with stream:
             request = await _read_line(stream)
             if request is None:
@@ -72,15 +72,23 @@ async def _converse(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_at_end, stream, nursery.cancel_scope)
                 answer = await _answer(request, _asker(stream), verbs)
-                await stream.send_all(json.dumps(answer).encode() + b"\n")
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(json.dumps(answer).encode() + b"\n")
                 nursery.cancel_scope.cancel()
-    except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass
+
+
+@contextmanager
+def _whatever_happens() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # an ExceptionGroup of what a broken connection raises, mostly
+        log.info("a conversation at the control socket ended: %r", error)
 
 
 async def _cancel_at_end(stream: trio.SocketStream, scope: trio.CancelScope) -> None:
-    while await stream.receive_some(1024):
-        pass
+    with suppress(trio.BrokenResourceError):
+        while await stream.receive_some(1024):
+            pass
     scope.cancel()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import re
 import subprocess
 import sys
@@ -441,3 +442,14 @@ def test_mount_8_mounts_with_options(tmp_path: Path) -> None:
         assert mount.fs_type == "fuse.cachexfs"
         (a.mountpoint / "file").write_text("x")
         a.umount()
+
+
+def test_a_frozen_daemon_is_said_to_be_frozen_and_outlives_who_asked(node: Node) -> None:
+    pid = node.pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for command in ("status", "ls", "umount"):
+            assert "does not answer" in fails(3, command, node.mountpoint)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert eventually(node.report, "an answer")["pid"] == pid
