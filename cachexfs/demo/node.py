@@ -9,11 +9,11 @@ import signal
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cachexfs import mountstate
 from cachexfs.client import SOCKET_NAME, Client
-from cachexfs.config import Config, Member, Peer, Ram, Security, Size, to_toml
+from cachexfs.config import Config, Member, Mount, Peer, Ram, Security, Size, to_toml
 from cachexfs.config import Node as NodeSection
 from cachexfs.demo.mountpoints import detach, mounted
 from cachexfs.demo.process import Daemon
@@ -42,6 +42,7 @@ class Node:
     members: tuple[Member, ...] = ()
     secret: Path | None = None
     ram_bytes: int = 1 << 30
+    data_path: Literal["auto", "portable"] = "auto"
     mount_daemon: Daemon | None = None
     peer_daemon: Daemon | None = None
     port: int = field(default_factory=free_port)
@@ -130,6 +131,7 @@ class Node:
     def _configure(self) -> Path:
         config = Config(
             node=NodeSection(name=self.name, state_dir=str(self.state_dir)),
+            mount=Mount(data_path=self.data_path),
             ram=Ram(limit=Size(self.ram_bytes)),
             peer=Peer(store=str(self.store), listen=self.member.address) if self.secret else None,
             peers=self.members,

@@ -17,8 +17,11 @@ from cachexfs.errors import CacheXError
 from cachexfs.units import format_size, parse_size
 from tools.benchmarks import capture as capturing
 from tools.benchmarks import flush as flushing
+from tools.benchmarks import metadata as metering
 from tools.benchmarks import replicate as replicating
 from tools.benchmarks.bench import Bench, bench
+from tools.benchmarks.costs import as_json as costs_as_json
+from tools.benchmarks.costs import table as cost_table
 from tools.benchmarks.figures import Series, as_json, table
 from tools.benchmarks.writing import BLOCK_BYTES
 
@@ -41,28 +44,31 @@ def numbers(text: str) -> list[int]:
     return found
 
 
+json_option = click.option(
+    "--json", "as_text", flag_value=False, default=True, help="For programs."
+)
+directory_option = click.option(
+    "--directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=_DISK,
+    show_default=True,
+    help="A directory on the disk to measure.",
+)
+rounds_option = click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True)
+size_option = click.option(
+    "--size",
+    "size_bytes",
+    type=blocks,
+    metavar="SIZE",
+    default="1GiB",
+    show_default=True,
+    help="Of the file, or of all files together.",
+)
+
+
 def shared_options(command: F) -> F:
-    """What every benchmark takes."""
-    for option in (
-        click.option("--json", "as_text", flag_value=False, default=True, help="For programs."),
-        click.option(
-            "--directory",
-            type=click.Path(exists=True, file_okay=False, path_type=Path),
-            default=_DISK,
-            show_default=True,
-            help="A directory on the disk to measure.",
-        ),
-        click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True),
-        click.option(
-            "--size",
-            "size_bytes",
-            type=blocks,
-            metavar="SIZE",
-            default="1GiB",
-            show_default=True,
-            help="Of the file, or of all files together.",
-        ),
-    ):
+    """What every benchmark of whole files takes."""
+    for option in (json_option, directory_option, rounds_option, size_option):
         command = option(command)
     return command
 
@@ -85,12 +91,14 @@ def benchmarks() -> None:
 def capture(
     size_bytes: int, rounds: int, directory: Path, as_text: bool, streams: list[int]
 ) -> None:
-    """Write blocks of 1 MiB into the mount, and beside it."""
+    """Write blocks of 1 MiB into the mount and beside it, and read them back."""
+    ways = {"write": capturing.measure_writes, "read back": capturing.measure_reads}
     measures: list[tuple[Conditions, Measure]] = [
         (
-            {"benchmark": "capture", "streams": number, "rounds": rounds},
-            partial(capturing.measure, size_bytes=size_bytes, rounds=rounds, streams=number),
+            {"benchmark": f"capture, {way}", "streams": number, "rounds": rounds},
+            partial(measure, size_bytes=size_bytes, rounds=rounds, streams=number),
         )
+        for way, measure in ways.items()
         for number in streams
     ]
     show(measures, directory, as_text=as_text)
@@ -104,10 +112,32 @@ def replicate(
 ) -> None:
     """From close to `replicated`, beside a plain socket copy."""
     conditions = {"benchmark": "replicate", "side_by_side": side_by_side, "rounds": rounds}
+    costs: dict[str, float] = {}
     measure = partial(
-        replicating.measure, size_bytes=size_bytes, rounds=rounds, blocked=not side_by_side
+        replicating.measure,
+        size_bytes=size_bytes,
+        rounds=rounds,
+        costs=costs,
+        blocked=not side_by_side,
     )
-    show([(conditions, measure)], directory, as_text=as_text)
+    with_costs = {**conditions, "cpu_s_per_gb": costs}  # filled in by the measure
+    show([(with_costs, measure)], directory, as_text=as_text)
+
+
+@benchmarks.command()
+@click.option("--files", type=click.IntRange(min=1), default=1000, show_default=True)
+@rounds_option
+@directory_option
+@json_option
+def metadata(files: int, rounds: int, directory: Path, as_text: bool) -> None:
+    """Small operations, one by one."""
+    conditions = {"benchmark": "metadata", "files": files, "rounds": rounds}
+    with interruptible() as waiting, bench(waiting, directory) as made:
+        costs = metering.measure(made, files, rounds)
+    if as_text:
+        click.echo("\n".join([title(conditions), *cost_table(costs), ""]))
+    else:
+        click.echo(json.dumps([costs_as_json(costs, **conditions)], indent=2))
 
 
 @benchmarks.command()
@@ -142,8 +172,18 @@ def measured(
 
 def heading(conditions: Conditions, series: list[Series]) -> str:
     """What was measured."""
-    said = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in conditions.items())
-    return f"{said}, {format_size(series[0].size_bytes)} in all"
+    return f"{title(conditions)}, {format_size(series[0].size_bytes)} in all"
+
+
+def title(conditions: Conditions) -> str:
+    """The conditions in words."""
+    return ", ".join(f"{key.replace('_', ' ')} {_said(value)}" for key, value in conditions.items())
+
+
+def _said(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key} {number:.2f}" for key, number in value.items())
+    return str(value)
 
 
 if __name__ == "__main__":

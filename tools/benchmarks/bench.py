@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cachexfs.demo.faulty_storage import FaultyStorage
@@ -59,9 +59,9 @@ class Bench:
         storage.start()
         return storage
 
-    def nodes(self, names: str, source: Path, ram_bytes: int) -> list[Node]:
+    def nodes(self, names: Iterable[str], source: Path, ram_bytes: int) -> list[Node]:
         """Nodes that know each other; nothing runs yet."""
-        secret = None
+        names, secret = list(names), None
         if len(names) > 1:
             secret = self.home / "secret"
             secret.touch(mode=0o600)

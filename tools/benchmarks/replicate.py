@@ -11,6 +11,7 @@ from pathlib import Path
 from cachexfs.demo.faults import Fault
 from cachexfs.demo.node import Node
 from cachexfs.demo.process import Child
+from tools.benchmarks import cpu
 from tools.benchmarks.bench import Bench
 from tools.benchmarks.figures import Series, in_turns
 from tools.benchmarks.following import until_level
@@ -18,10 +19,16 @@ from tools.benchmarks.memory import settle
 from tools.benchmarks.writing import write
 
 START_S = 10.0
+Cpu = dict[str, float]
 
 
-def measure(bench: Bench, size_bytes: int, rounds: int, *, blocked: bool = True) -> list[Series]:
-    """Both, in turns. `blocked`: the way to the shared storage does not run beside it."""
+def measure(
+    bench: Bench, size_bytes: int, rounds: int, costs: Cpu, *, blocked: bool = True
+) -> list[Series]:
+    """Both, in turns. `blocked`: the way to the shared storage does not run beside it.
+
+    `costs` is given the CPU seconds per GB of the mount's daemon and of the peer's.
+    """
     storage = bench.blocked_storage()
     a, b = bench.nodes("ab", storage.mountpoint, 2 * size_bytes)
     b.start_peer()
@@ -46,9 +53,19 @@ def measure(bench: Bench, size_bytes: int, rounds: int, *, blocked: bool = True)
         }
         for warm_up in measures.values():
             warm_up()
-        return in_turns(measures, rounds, size_bytes)
+        before = _cpu_used(a, b)
+        series = in_turns(measures, rounds, size_bytes)
+        moved_gb = rounds * size_bytes / 1e9
+        after = _cpu_used(a, b)
+        costs.update({who: (after[who] - before[who]) / moved_gb for who in after})
+        return series
     finally:
         receiver.end()
+
+
+def _cpu_used(a: Node, b: Node) -> Cpu:
+    assert b.peer_daemon is not None
+    return {"mount": cpu.used_s(a.report()["pid"]), "peer": cpu.used_s(b.peer_daemon.pid)}
 
 
 def _plain(original: Path, port: int) -> float:
