@@ -27,8 +27,10 @@ from cachexfs.mountstate import HANDED_OVER
 
 log = logging.getLogger(__name__)
 
-LIVED_S = 5.0
-"""A daemon that lived so long did not die at once; the count begins anew."""
+SERVED_S = 0.5
+"""A daemon that served for so long did not die at once; the count begins anew."""
+
+_NOT_STARTED = -1
 
 PAUSES_S = (0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 """Before the next daemon, by how many died at once in a row; after the last one we give up."""
@@ -40,9 +42,9 @@ class Deaths:
 
     in_a_row: int = 0
 
-    def pause_s(self, lived_s: float) -> float | None:
+    def pause_s(self, served_s: float) -> float | None:
         """The pause before the next daemon, when one has died; None: it cannot be helped."""
-        self.in_a_row = 1 if lived_s >= LIVED_S else self.in_a_row + 1
+        self.in_a_row = 1 if served_s >= SERVED_S else self.in_a_row + 1
         return PAUSES_S[self.in_a_row - 1] if self.in_a_row <= len(PAUSES_S) else None
 
 
@@ -77,38 +79,51 @@ class Keeper:
         try:
             return self._keep(fd)
         finally:
+            if device.is_mounted(fd):  # otherwise what is mounted there now is another one
+                with contextlib.suppress(OSError):
+                    device.unmount(self.mountpoint)
             os.close(fd)
-            with contextlib.suppress(OSError):
-                device.unmount(self.mountpoint)
 
     def _keep(self, fd: int) -> int:
         deaths = Deaths()
         while True:
-            began = time.monotonic()
-            code = self._one_daemon(fd)
+            code, served_s = self._one_daemon(fd)
             if code == 0 or self._is_ending:
                 return max(code, 0)
             if not self._has_served:
                 return code if code > 0 else 1  # the very first one, and it has said why
             if code == HANDED_OVER:
                 continue
-            pause_s = deaths.pause_s(time.monotonic() - began)
+            pause_s = deaths.pause_s(served_s)
             log.warning("the daemon of %s died (%d)", self.mountpoint, code)
             if pause_s is None:
                 log.error("it dies at once each time: unmounted; what was captured is kept")
                 return 1
             time.sleep(pause_s)
 
-    def _one_daemon(self, fd: int) -> int:
-        """Start a daemon and wait for its end; its exit code, negative for a signal."""
+    def _one_daemon(self, fd: int) -> tuple[int, float]:
+        """Start a daemon and wait for its end.
+
+        Returns its exit code, negative for a signal, and for how many seconds it served.
+        """
         reader, writer = os.pipe()
-        self._child = subprocess.Popen(list(self.command(fd, writer)), pass_fds=[fd, writer])
-        os.close(writer)
-        if ready := os.read(reader, 16):  # nothing: it ended before it served
+        command = list(self.command(fd, writer))
+        try:
+            self._child = subprocess.Popen(command, pass_fds=[fd, writer])
+        except OSError as error:  # no process or memory to be had at the moment
+            log.warning("no daemon can be started: %s", error)
+            os.close(reader)
+            return _NOT_STARTED, 0.0
+        finally:
+            os.close(writer)
+        ready = os.read(reader, 16)  # nothing: it ended before it served
+        os.close(reader)
+        served_since = time.monotonic()
+        if ready:
             self._has_served = True
             self._tell(ready)
-        os.close(reader)
-        return self._child.wait()
+        code = self._child.wait()
+        return code, time.monotonic() - served_since if ready else 0.0
 
     def _tell(self, ready: bytes) -> None:
         if self.ready_fd is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import select
 import struct
 
 from cachexfs.mount.link import codec
@@ -58,6 +59,13 @@ def register(device: int, fd: int) -> int:
 def unregister(device: int, backing_id: int) -> None:
     """Give a backing id up; files that are open with it go on. Raises OSError."""
     fcntl.ioctl(device, _BACKING_CLOSE, struct.pack("=I", backing_id))
+
+
+def is_mounted(device: int) -> bool:
+    """Whether the connection still has its mount. Asks nobody, and takes no request."""
+    poll = select.poll()
+    poll.register(device, 0)
+    return not poll.poll(0)
 
 
 def ask_again(device: int) -> None:
