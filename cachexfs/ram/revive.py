@@ -34,6 +34,7 @@ def revive(tree: Tree, tier: Tier, *, is_taken_over: bool = False) -> list[Node]
         if not is_taken_over:
             node.opens = node.writers = 0
             node.backing_id = None
+            node.counted = []  # a new mount numbers its requests anew
     for node in nodes:
         is_over = node.state is State.GONE or _was_never_finished(node) or _has_no_name(node)
         if node.opens == 0 and is_over:
