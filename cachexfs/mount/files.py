@@ -147,22 +147,34 @@ class OpenFiles:
 
         Who has the old one open goes on reading what was there, as after a rename over it.
         """
-        status = await self._source.status(node)
+        opened = await self._ensure_open(node)
+        async with opened.lock:
+            if not node.names:  # another writer was first
+                return
+            status, xattrs = await self._source.status(node), await self._source.xattrs(node)
+            blob, fd = self._tier.create()
+            try:
+                if not flags & os.O_TRUNC:
+                    await self._source.copy_out(opened.fd, fd)
+                apply(fd, like(status))
+            except BaseException:
+                self._tier.delete(blob)
+                raise
+            finally:
+                os.close(fd)
+            self._move_names(node, blob, xattrs)
+
+    def _move_names(self, node: Node, blob: int, xattrs: dict[bytes, bytes]) -> None:
+        """All names of a file stand for a new inode with this blob from now on."""
         fresh = self._tree.new("file")
-        fresh.xattrs = await self._source.xattrs(node)
-        fresh.blob, fd = self._tier.create()
-        try:
-            if not flags & os.O_TRUNC:
-                await self._source.copy_out(self._open[node.ino].fd, fd)
-            apply(fd, like(status))
-        finally:
-            os.close(fd)
+        fresh.blob, fresh.xattrs, fresh.job = blob, xattrs, node.job
         self._safety.adopt(fresh)
         names, node.names = set(node.names), set()
-        self._safety.written(fresh)
         with self._tree.transaction():
+            self._safety.written(fresh)
             for slot in names:
                 self._tree.bind(slot, fresh)
+            self._tree.save(node)
 
     def created(self, node: Node, fd: int, flags: int, unique: int = 0) -> pyfuse3.FileInfo:
         """Take the descriptor of a blob that was just made for a new file."""
@@ -298,6 +310,9 @@ class OpenFiles:
 
     async def truncate(self, node: Node, size: int) -> None:
         """Set the size; a file of the shared file system becomes ours by it."""
+        if node.blob is None and node.backing_id is not None:  # read past us, from the source
+            await self._start_new_inode(node, os.O_TRUNC if size == 0 else 0)
+            raise answer(errno.ESTALE)
         if node.blob is None:
             await self._copy_up(node, whole=size > 0)
         elif size == 0 and node.backing_id is None and self._safety.retain(node):

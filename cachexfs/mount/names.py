@@ -232,6 +232,33 @@ class Names:
             self._lose_name(replaced, new)
             await self._perform(job, action, bound=((new, moved),), unbound=((old, moved),))
 
+    # --- done before, by a daemon that died ahead of its reply ----------------------------------
+
+    # What goes through the ledger is whole in the journal. A change that was made on the shared
+    # file system at once may be true there and not here yet.
+
+    def was_unlinked(self, slot: Slot) -> None:
+        """A name is gone on the shared file system; so it is here."""
+        for node in self._still_named(slot):
+            self._lose_name(node, slot)
+            self._safety.tell_peers(Unlink(node.ino, slot))
+
+    async def was_renamed(self, old: Slot, new: Slot) -> None:
+        """A name has moved on the shared file system; so it has here."""
+        before = [node.ino for node in self._still_named(old)]
+        moved = await self._view.find(*new)
+        for node in self._still_named(new):
+            if node is not moved:
+                self._lose_name(node, new)
+        if moved is not None and moved.ino in before and self._tree.binding(new) is None:
+            self._renamed_at_once(moved, None, Rename(moved.ino, old, new))
+
+    def _still_named(self, slot: Slot) -> list[Node]:
+        """The nodes that know of this name, when the shared file system speaks for it."""
+        if self._tree.binding(slot) is not None:
+            return []
+        return [node for node in list(self._tree.nodes.values()) if slot in node.names]
+
     # --- the two ways ---------------------------------------------------------------------------
 
     def _can_be_made_at_once(self, job: str, action: Action, other: Node | None = None) -> bool:

@@ -168,7 +168,9 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         slot = Slot(parent_inode, name)
-        if not await self._gone_before(slot):
+        if await self._gone_before(slot):
+            self._names.was_unlinked(slot)
+        else:
             await self._names.unlink(slot, _caller(ctx))
 
     @guarded
@@ -190,7 +192,9 @@ class Operations(pyfuse3.Operations):
         self._refuse_hidden(name_new)
         old, new = Slot(parent_inode_old, name_old), Slot(parent_inode_new, name_new)
         exchange = self.kernel_link.request.unique if flags & pyfuse3.RENAME_EXCHANGE else 0
-        if not await self._gone_before(old):
+        if await self._gone_before(old):
+            await self._names.was_renamed(old, new)
+        else:
             await self._names.rename(old, new, flags, _caller(ctx), exchange)
 
     # A resent request may have been carried out by a daemon that died before it could reply. The
@@ -277,8 +281,14 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def removexattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
-        node = self._view.node(inode)
-        if await self._xattrs.set(node, name, None):
+        node, is_resent = self._view.node(inode), self.kernel_link.request.is_resent
+        try:
+            is_own = await self._xattrs.set(node, name, None)
+        except OSError as error:
+            if is_resent and error.errno == errno.ENODATA:
+                return  # by the daemon that died
+            raise
+        if is_own:
             self._bring_up_to_date(node)
 
     @guarded

@@ -271,7 +271,8 @@ class Relay:
     def _answer_init(self, length: int) -> None:
         self._init_unique = None
         if self._saved_init is not None:
-            device.ask_again(self._device)
+            with contextlib.suppress(OSError):  # unmounted meanwhile; reading will say so
+                device.ask_again(self._device)
             return
         reply = bytearray(memoryview(self._out)[:length])
         codec.accept(reply, self._wanted, self._largest_write)
