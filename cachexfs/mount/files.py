@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import stat
 from dataclasses import dataclass, field
 
 import pyfuse3
@@ -36,6 +37,8 @@ PASSTHROUGH_ROOM_BYTES = 64 << 20
 """With less room than this in the RAM tier, new writers go through the daemon, which can hold them
 back; past it, the kernel would tell them ENOSPC."""
 
+
+_SET_IDS = stat.S_ISUID | stat.S_ISGID
 
 COUNTED = 32
 """Opens and closes of an inode that are remembered by the number of their request: more than can
@@ -195,6 +198,7 @@ class OpenFiles:
         ino, writing = inode_of(handle)
         node = self._tree.nodes.get(ino)
         if writing and node is not None and node.names:
+            self.distrust(node)
             self._note_changes(node)
             self._safety.settled(node, start=False)
 
@@ -204,6 +208,29 @@ class OpenFiles:
             status = self._tier.path(node.blob).stat()
             if node.settled_as != Signature(status.st_size, status.st_mtime_ns):
                 self._safety.written(node)
+
+    # With passthrough the kernel leaves it to us to take set-ID bits from a file that is written
+    # (HANDLE_KILLPRIV_V2), and we do not see the writes. So bits stay as long as the file looks as
+    # it did when it was given them; else they go when the writer closes. Nobody can run it before:
+    # a file that is open for writing cannot be executed.
+
+    def trust(self, node: Node) -> None:
+        """The file was given its mode knowingly, with the content that it has now."""
+        assert node.blob is not None
+        status = os.stat(self._tier.path(node.blob))
+        if status.st_mode & _SET_IDS:
+            node.trusted_as = Signature(status.st_size, status.st_mtime_ns)
+            self._tree.save(node)
+
+    def distrust(self, node: Node) -> None:
+        """Take set-ID bits away, if the content is not what they were given to."""
+        if self.backings is None or node.blob is None:
+            return
+        path = self._tier.path(node.blob)
+        status = os.stat(path)
+        looks = Signature(status.st_size, status.st_mtime_ns)
+        if status.st_mode & _SET_IDS and looks != node.trusted_as:
+            os.chmod(path, status.st_mode & 0o7777 & ~_SET_IDS)
 
     def before_settling(self, node: Node) -> None:
         """To be called before an fsync or a rename settles a file."""
@@ -221,6 +248,7 @@ class OpenFiles:
         node = self._tree.nodes.get(ino)
         if node is not None and self._is_first(node, unique):
             if writing:
+                self.distrust(node)
                 self._note_changes(node)
             self._leave(node, writing)
             if node.writers == 0:  # also of a reader: open(2) may create and not write
@@ -320,6 +348,7 @@ class OpenFiles:
         assert node.blob is not None
         self._safety.written(node)
         os.truncate(self._tier.path(node.blob), size)
+        self.distrust(node)
         if node.writers == 0:  # truncate(2) on a path: no close will follow
             self._safety.settled(node)
 
@@ -400,6 +429,7 @@ class OpenFiles:
         assert node.life is not None
         node.blob, node.xattrs, node.ahead = blob, xattrs, False
         node.life.in_ram = True
+        self.trust(node)
         if node.names:
             self._tree.save(node)
         else:

@@ -237,7 +237,9 @@ class Operations(pyfuse3.Operations):
 
     async def _change(self, node: Node, changes: Changes) -> None:
         if node.blob is not None:
+            self._files.distrust(node)
             apply(str(self._tier.path(node.blob)), changes)
+            self._files.trust(node)
             self._bring_up_to_date(node)
         elif not await self._changed_at_once(node, changes):
             attributes.take_changes(node, changes, time.time_ns())

@@ -18,6 +18,11 @@ _NEVER_KEPT = (b"system.posix_acl_", b"security.capability")
 up before every buffered write, and must be answered from memory."""
 
 
+def is_never_kept(name: bytes) -> bool:
+    """Whether no file of the mount ever has this attribute."""
+    return name.startswith(_NEVER_KEPT)
+
+
 class Xattrs:
     """Extended attributes of nodes. Raises OSError."""
 

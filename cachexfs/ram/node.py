@@ -47,6 +47,7 @@ class Node(msgspec.Struct, kw_only=True):
     now, which differs while a rename is still to be made there. `retained` are blobs
     of older versions that still wait to be published. `settled_as` is what the blob looked like
     when it last settled, and `backing_id` is set while the kernel reads and writes it past us.
+    `trusted_as` is what it looked like when its set-ID bits were given to it.
     `counted` are the requests by which `opens` and `writers` changed last.
     """
 
@@ -78,6 +79,7 @@ class Node(msgspec.Struct, kw_only=True):
     xattrs: dict[bytes, bytes] = {}
 
     settled_as: Signature | None = None
+    trusted_as: Signature | None = None
     backing_id: int | None = None
     counted: list[int] = []
     lookups: int = 0

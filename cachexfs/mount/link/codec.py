@@ -75,6 +75,10 @@ INIT_EXT, PASSTHROUGH, HAS_RESEND, WRITEBACK_CACHE = 1 << 30, 1 << 37, 1 << 39, 
 """FUSE_INIT_EXT, FUSE_PASSTHROUGH, FUSE_HAS_RESEND, FUSE_WRITEBACK_CACHE: bits of the flags of
 INIT; those from bit 32 on travel in `flags2`."""
 
+HANDLE_KILLPRIV_V2 = 1 << 28
+"""FUSE_HANDLE_KILLPRIV_V2: we take set-ID bits away from a file that is written; without it the
+kernel asks for `security.capability` before every single write(2), passthrough or not."""
+
 FOPEN_DIRECT_IO, FOPEN_PASSTHROUGH = 1 << 0, 1 << 7
 """Bits of `open_flags` in struct fuse_open_out."""
 
@@ -89,6 +93,7 @@ _INIT_STACK_DEPTH_AT = REPLY.size + 36
 _INIT_WHOLE = REPLY.size + 64
 _OPEN_OUT = struct.Struct("=QIi")  # fh, open_flags, backing_id
 _ENTRY_OUT_BYTES = 128
+_GETXATTR_IN_BYTES = 8  # struct fuse_getxattr_in: size, padding
 _WORD = struct.Struct("=I")
 _NODEID = struct.Struct("=Q")
 FALLOCATE_IN = struct.Struct("=QQQII")  # fh, offset, length, mode, padding
@@ -149,7 +154,9 @@ def accept(reply: bytearray, wanted: Offer, max_write: int) -> None:
     (flags,) = _WORD.unpack_from(reply, _INIT_FLAGS_AT)
     if flags & WRITEBACK_CACHE and wanted.passthrough:
         raise ValueError("passthrough and the writeback cache exclude each other")
-    bits = INIT_EXT | PASSTHROUGH * wanted.passthrough | HAS_RESEND * wanted.resend
+    bits = INIT_EXT | HAS_RESEND * wanted.resend
+    if wanted.passthrough:
+        bits |= PASSTHROUGH | HANDLE_KILLPRIV_V2
     (flags2,) = _WORD.unpack_from(reply, _INIT_FLAGS2_AT)
     _WORD.pack_into(reply, _INIT_FLAGS_AT, flags | bits & 0xFFFFFFFF)
     _WORD.pack_into(reply, _INIT_FLAGS2_AT, flags2 | bits >> 32)
@@ -171,6 +178,11 @@ def pass_through(reply: bytearray, opcode: int, backing_id: int) -> None:
 def opened_node(reply: Buffer, opcode: int, nodeid: int) -> int:
     """The inode number that a reply to OPEN or CREATE is about; `nodeid` is the request's."""
     return _NODEID.unpack_from(reply, REPLY.size)[0] if opcode == Opcode.CREATE else nodeid
+
+
+def asked_xattr(request: Buffer) -> bytes:
+    """The name in a GETXATTR request."""
+    return bytes(request[REQUEST.size + _GETXATTR_IN_BYTES :]).rstrip(b"\0")
 
 
 def answer(unique: int, payload: bytes = b"") -> bytes:

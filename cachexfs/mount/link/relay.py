@@ -29,6 +29,7 @@ import trio
 from cachexfs.mount.link import codec, device
 from cachexfs.mount.link.codec import Opcode
 from cachexfs.mount.ports import Request
+from cachexfs.mount.xattrs import is_never_kept
 
 log = logging.getLogger(__name__)
 
@@ -182,6 +183,9 @@ class Relay:
         head = codec.header(message)
         if self._answerer.answers(head.opcode):
             nursery.start_soon(self._answer, head.unique, bytes(message))
+            return
+        if head.opcode == Opcode.GETXATTR and is_never_kept(codec.asked_xattr(message)):
+            self._write(codec.refusal(head.unique, errno.ENODATA))  # asked before a file's write
             return
         if head.opcode == Opcode.INIT:
             self._init_unique = head.unique
