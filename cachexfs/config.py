@@ -92,9 +92,13 @@ class Member(_Section, frozen=True):
 
 
 class Replication(_Section, frozen=True):
-    """How many copies on other nodes, and whether to compress on the way."""
+    """How many copies on other nodes, and whether to compress on the way.
+
+    `chase`: send what a program leaves behind in a large file before it closes the file.
+    """
 
     replicas: int = 1
+    chase: bool = False
     compression: Literal["off", "auto"] | int = "off"
 
 

@@ -239,6 +239,7 @@ def _replicator(
         secret=secret,
         ssl_context=tls.contexts(config.security).client,
         compression=config.replication.compression,
+        chase=config.replication.chase,
     )
 
 

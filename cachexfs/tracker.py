@@ -49,6 +49,7 @@ class Publishing(Protocol):
 class Replicating(Protocol):
     """Brings files to peers."""
 
+    def follow(self, node: Node) -> None: ...
     def replicate(self, node: Node) -> None: ...
     def order(self, action: Action) -> None: ...
     def mark_durable(self, node: Node) -> None: ...
@@ -93,6 +94,7 @@ class Tracker:
     def begin(self, node: Node) -> None:
         """A new file of ours, still without content."""
         node.life = Life(self._copies_wanted)
+        self.replicator.follow(node)
 
     def adopt(self, node: Node) -> None:
         """A file of the shared file system is about to be ours, with the content it has."""
@@ -104,6 +106,7 @@ class Tracker:
             return
         with self._tree.transaction():
             self._handle(node, Written())
+            self.replicator.follow(node)
             for slot in node.names:
                 self._tree.bind(slot, node)
 

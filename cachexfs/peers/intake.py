@@ -18,13 +18,18 @@ import zstandard
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
 from cachexfs.peers import messages as m
 from cachexfs.peers.batch import Change, Put, Step
+from cachexfs.peers.draft import Draft
 from cachexfs.peers.part import Part
 from cachexfs.peers.refusal import Refusal
+from cachexfs.peers.replicas import MAX_FILE_BYTES
 from cachexfs.peers.store import Store, disk_errors
 from cachexfs.peers.wire import RemoteProtocolError
 
 MAX_OPEN_OFFERS = 256
 """Descriptors that one connection may hold; an honest sender has `sender.WINDOW_ORDERS`."""
+
+MAX_DRAFTS = 64
+"""The same for what is sent ahead; an honest sender has `ahead.MAX_DRAFTS`."""
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +37,12 @@ log = logging.getLogger(__name__)
 class Chunk(NamedTuple):
     """A chunk as it arrived: its frame, its payload, and the buffer that the payload lies in."""
 
-    data: m.Data
+    data: m.Data | m.Ahead
     payload: memoryview
     buffer: bytearray
 
 
-Item = m.Offer | Chunk | m.Commit | m.Withdraw | Change
+Item = m.Offer | Chunk | m.Scrap | m.Commit | m.Withdraw | Change
 
 
 class Taken(NamedTuple):
@@ -69,7 +74,9 @@ class Intake:
         self._line: deque[_Place] = deque()
         self._offers: dict[int, _Place] = {}
         self._parts: set[Part] = set()
+        self._drafts: dict[int, Draft | None] = {}
         self._last_id = 0
+        self._last_draft = 0
 
     def take(self, items: Sequence[Item]) -> Taken:
         """Work off what arrived. Raises `RemoteProtocolError`."""
@@ -77,7 +84,12 @@ class Intake:
         return Taken(needs, self._leave())
 
     def close(self) -> None:
-        """The connection is gone, no group is being applied: keep what arrived for the next."""
+        """The connection is gone, no group is being applied: keep what arrived for the next.
+
+        Drafts go: without their sender's memory of them they are worth nothing.
+        """
+        for number in list(self._drafts):
+            self._scrap(number)
         for part in self._parts:
             if part.open:
                 self._store.abandon(part)
@@ -87,8 +99,13 @@ class Intake:
         match item:
             case m.Offer():
                 return self._offer(item)
-            case Chunk():
-                self._write(item)
+            case Chunk(data):
+                if isinstance(data, m.Data):
+                    self._write(item, data)
+                else:
+                    self._write_ahead(item, data)
+            case m.Scrap():
+                self._scrap(item.draft)
             case m.Commit():
                 return self._commit(item.id)
             case m.Withdraw():
@@ -108,11 +125,15 @@ class Intake:
             raise RemoteProtocolError(f"more than {MAX_OPEN_OFFERS} files at a time")
         place = _Place(offer.id, None, offer.replica)
         self._queue(place)
+        draft = self._drafts.pop(offer.draft, None)
         try:
-            place.part = self._store.offer(offer.replica, self._session)
+            place.part = self._store.offer(offer.replica, self._session, draft)
         except Refusal as refusal:
             place.order = refusal
             return None
+        finally:
+            if draft is not None:
+                self._store.scrap(draft)
         self._offers[offer.id] = place
         self._keep(place.part)
         return m.Need(offer.id, place.part.missing_ranges() if place.part else [])
@@ -129,21 +150,45 @@ class Intake:
             raise RemoteProtocolError(f"{order_id} was not offered")
         return self._offers.get(order_id)
 
-    def _write(self, chunk: Chunk) -> None:
-        place = self._known(chunk.data.id)
+    def _write_ahead(self, chunk: Chunk, ahead: m.Ahead) -> None:
+        if ahead.draft not in self._drafts:
+            self._begin_draft(ahead.draft)
+        if ahead.raw_bytes != CHUNK_BYTES or ahead.index >= MAX_FILE_BYTES // CHUNK_BYTES:
+            raise RemoteProtocolError(f"chunk {ahead.index} of {ahead.raw_bytes} bytes sent ahead")
+        draft = self._drafts[ahead.draft]
+        content = _unpacked(chunk, CHUNK_BYTES)
+        if draft is None or len(content) != CHUNK_BYTES:
+            return
+        if not self._store.keep_ahead(draft, ahead.index, content):
+            self._drafts[ahead.draft] = None
+
+    def _begin_draft(self, number: int) -> None:
+        if number <= self._last_draft:
+            raise RemoteProtocolError(f"draft {number} comes after draft {self._last_draft}")
+        if len(self._drafts) >= MAX_DRAFTS:
+            raise RemoteProtocolError(f"more than {MAX_DRAFTS} drafts at a time")
+        self._last_draft = number
+        self._drafts[number] = self._store.draft()
+
+    def _scrap(self, number: int) -> None:
+        if (draft := self._drafts.pop(number, None)) is not None:
+            self._store.scrap(draft)
+
+    def _write(self, chunk: Chunk, data: m.Data) -> None:
+        place = self._known(data.id)
         if place is None or place.part is None or place.replica is None:
             return
-        length = _expected_length(place.replica, chunk.data)
-        if chunk.data.index not in place.part.missing:
+        length = _expected_length(place.replica, data)
+        if data.index not in place.part.missing:
             return
         try:
             with disk_errors():
-                right = place.part.write(chunk.data.index, _unpacked(chunk, length))
+                right = place.part.write(data.index, _unpacked(chunk, length))
         except Refusal as refusal:
             self._fail(place, refusal)
             return
         if not right:
-            place.bad_chunks.add(chunk.data.index)
+            place.bad_chunks.add(data.index)
 
     def _fail(self, place: _Place, refusal: Refusal) -> None:
         if place.part is not None:

@@ -106,11 +106,13 @@ class Welcome(_Message, frozen=True):
 class Offer(_Message, frozen=True):
     """Begin to store a path. Answered by `Need` (a symlink or a directory needs no chunk).
 
-    A chunk may be sent without waiting for `Need`; one that is held already does no harm.
+    A chunk may be sent without waiting for `Need`; one that is held already does no harm. `draft`
+    names chunks that were sent ahead (0: none): those with the right checksum need not come again.
     """
 
     id: Count
     replica: Replica
+    draft: Count = 0
 
 
 class Data(_Message, frozen=True):
@@ -123,6 +125,24 @@ class Data(_Message, frozen=True):
     id: Count
     index: Count
     raw_bytes: Count
+
+
+class Ahead(_Message, frozen=True):
+    """A whole chunk of a file that is still being written, before its offer. Not answered.
+
+    It may change, or never be wanted. Numbers of drafts grow, and hold for one connection; nothing
+    of a draft is seen by anybody before an offer takes it. `raw_bytes` as in `Data`.
+    """
+
+    draft: Count
+    index: Count
+    raw_bytes: Count
+
+
+class Scrap(_Message, frozen=True):
+    """No offer will come for this draft: forget it. Not answered."""
+
+    draft: Count
 
 
 class Commit(_Message, frozen=True):
@@ -300,7 +320,7 @@ REFUSALS = {
 }
 
 Message = (
-    Hello | Challenge | Proof | Welcome | Offer | Data | Commit | Withdraw | Rename | Unlink | Link
-    | Attrs | Durable | List | Fetch | Volumes | Ping | Need | Ack | Refused | Listing | Damaged
-    | VolumeNames | Pong
+    Hello | Challenge | Proof | Welcome | Offer | Data | Ahead | Scrap | Commit | Withdraw | Rename
+    | Unlink | Link | Attrs | Durable | List | Fetch | Volumes | Ping | Need | Ack | Refused
+    | Listing | Damaged | VolumeNames | Pong
 )  # fmt: skip

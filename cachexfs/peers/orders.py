@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cachexfs.peers import messages as m
+from cachexfs.peers.ahead import NOTHING, Sent
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,12 +17,15 @@ class Put:
     `open_content` returns a fresh descriptor to read the content from (the link closes it), or None
     when this content does not exist any more. It is called in the event loop and must not block;
     reading the descriptor must not wait for a disk either unless `in_memory` is False. Not called
-    for what has no content.
+    for what has no content. `sent` is what went ahead, and `on_changed` is called with how many of
+    those chunks the peer needs again.
     """
 
     replica: m.Replica
     open_content: Callable[[], int | None] = lambda: None
     in_memory: bool = True
+    sent: Sent = NOTHING
+    on_changed: Callable[[int], None] = lambda chunks: None
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,6 +38,9 @@ from cachexfs.durability.actions import (
 from cachexfs.durability.states import State
 from cachexfs.peers import messages as m
 from cachexfs.peers import orders
+from cachexfs.peers.ahead import Sent
+from cachexfs.peers.chase import is_steady
+from cachexfs.peers.follower import Follower
 from cachexfs.peers.sender import PeerLink
 from cachexfs.peers.transfer import Compression
 from cachexfs.ram import checksums
@@ -115,6 +118,7 @@ class Replicator:
         secret: bytes,
         ssl_context: ssl.SSLContext | None = None,
         compression: Compression = "off",
+        chase: bool = False,
     ) -> None:
         self._tree = tree
         self._tier = tier
@@ -140,6 +144,10 @@ class Replicator:
             for member in ranked(partners, rack)
         }
         self._chosen = tuple(self._links)[:copies]
+        self._chases = chase
+        self._follower = Follower(
+            tree, tier, lambda: [link for link in self._links.values() if link.name in self._chosen]
+        )
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the line until cancelled."""
@@ -149,6 +157,7 @@ class Replicator:
             for link in self._links.values():
                 nursery.start_soon(link.run)
             nursery.start_soon(self._review)
+            nursery.start_soon(self._follower.run)
             task_status.started()
             async for item in self._line:
                 await self._serve(item)
@@ -158,6 +167,11 @@ class Replicator:
     def replicate(self, node: Node) -> None:
         """Put the present version of a file at the end of the line."""
         self._enqueue(node, self._chosen)
+
+    def follow(self, node: Node) -> None:
+        """A program begins to write: what it leaves behind can be sent ahead of its close."""
+        if self._chases:
+            self._follower.follow(node)
 
     def order(self, action: Action) -> None:
         """Put a change of names at the end of the line, for every partner."""
@@ -208,7 +222,9 @@ class Replicator:
         if not node.has_known_crcs and not await self._compute(node, item.version):
             return
         for partner in item.partners:
-            self._links[partner].submit(self._put(node, item))
+            link = self._links[partner]
+            link.submit(self._put(node, item, self._follower.take(node, link)))
+        self._follower.offered(node)
 
     def _is_present(self, node: Node, version: int) -> bool:
         life = node.life
@@ -233,7 +249,7 @@ class Replicator:
         self._tree.save(node)
         return True
 
-    def _put(self, node: Node, item: _Waiting) -> _FilePut:
+    def _put(self, node: Node, item: _Waiting, sent: Sent) -> _FilePut:
         assert node.blob is not None
         status = self._tier.path(node.blob).stat()
         replica = m.Replica(
@@ -254,7 +270,19 @@ class Replicator:
             job=node.job,
         )
         opener = partial(self._open_content, item.ino, item.version)
-        return _FilePut(replica, opener, ino=item.ino, version=item.version)
+        return _FilePut(
+            replica, opener, sent=sent, on_changed=partial(self._judge, item, sent),
+            ino=item.ino, version=item.version,
+        )  # fmt: skip
+
+    def _judge(self, item: _Waiting, sent: Sent, changed: int) -> None:
+        """A partner has compared what was sent ahead of a file with what it has become."""
+        log.info(
+            "%s: %d chunks were sent ahead, %d of them again",
+            item.path.decode(errors="replace"), len(sent.chunks), changed,
+        )  # fmt: skip
+        if not is_steady(changed):
+            self._follower.give_up(item.ino)
 
     def _open_content(self, ino: int, version: int) -> int | None:
         node = self._tree.nodes.get(ino)
@@ -395,6 +423,9 @@ def choose(links: Sequence[PeerLink], copies: int) -> tuple[str, ...]:
 
 class NoPartners:
     """The replicator of a node that has none."""
+
+    def follow(self, node: Node) -> None:
+        """Nothing."""
 
     def replicate(self, node: Node) -> None:
         """Nothing."""

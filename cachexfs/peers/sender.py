@@ -15,6 +15,7 @@ from typing import Literal
 import trio
 
 from cachexfs.peers import messages as m
+from cachexfs.peers.ahead import Ahead
 from cachexfs.peers.greeting import Identity, connect
 from cachexfs.peers.handshake import SESSION_BYTES, HandshakeFailed
 from cachexfs.peers.line import Line
@@ -72,6 +73,7 @@ class PeerLink:
         self._compression = compression
         self._limiter = trio.CapacityLimiter(READERS)
         self._line = Line()
+        self.ahead = Ahead()
         self._transfer: Transfer | None = None
         self._lost_at: float | None = None
         self._retry_s = RETRY_FIRST_S
@@ -93,6 +95,21 @@ class PeerLink:
     def submit(self, order: Order) -> None:
         """Append an order; returns at once."""
         self._line.submit(order)
+        self._wake()
+
+    def send_ahead(
+        self, key: int, first: int, complete: int, open_content: Callable[[], int | None]
+    ) -> None:
+        """Chunks [first, complete) of a file may be sent when no order waits; returns at once."""
+        if self.ahead.offer(key, first, complete, open_content):
+            self._wake()
+
+    def scrap(self, key: int) -> None:
+        """The file whose chunks were sent ahead will not be offered."""
+        self.ahead.drop(key)
+        self._wake()
+
+    def _wake(self) -> None:
         if self._transfer is not None:
             self._transfer.wake()
 
@@ -126,8 +143,11 @@ class PeerLink:
         if self._line.forgotten_by(welcome):
             self._on_forgotten()
         self._line.reconnected(welcome)
+        self.ahead.reconnected()
         self._report()
-        transfer = Transfer(stream, self._line, self._progress, self._compression, self._limiter)
+        transfer = Transfer(
+            stream, self._line, self.ahead, self._progress, self._compression, self._limiter
+        )
         self._transfer = transfer
         if not self._line.waits_for_answer and not self._line.behind_bytes:
             self._healthy()

@@ -179,21 +179,21 @@ class _Conversation:
         while True:
             message, payload_bytes = await self._stream.receive()
             match message:
-                case m.Data():
+                case m.Data() | m.Ahead():
                     await self._to_carry.send(await self._chunk(message, payload_bytes))
                 case m.Ping():
                     await self._stream.send(m.Pong(message.id, await self._free_bytes()))
                 case m.List() | m.Fetch() | m.Volumes():
                     await self._to_reply.send(message)
                 case (
-                    m.Offer() | m.Commit() | m.Withdraw() | m.Rename()
+                    m.Offer() | m.Scrap() | m.Commit() | m.Withdraw() | m.Rename()
                     | m.Unlink() | m.Link() | m.Attrs() | m.Durable()
                 ):  # fmt: skip
                     await self._to_carry.send(message)
                 case _:
                     raise RemoteProtocolError(f"{type(message).__name__} makes no sense here")
 
-    async def _chunk(self, data: m.Data, payload_bytes: int) -> Chunk:
+    async def _chunk(self, data: m.Data | m.Ahead, payload_bytes: int) -> Chunk:
         buffer = await self._buffer(payload_bytes)
         view = memoryview(buffer)[:payload_bytes]
         await self._stream.payload_into(view)

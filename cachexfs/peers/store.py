@@ -4,10 +4,11 @@
     manifest.db    `cachexfs.peers.manifest`
     data/N         content of a replica; N counts up and is never taken from the wire
     parts/S.part   content under way; S is a digest
+    parts/R.draft  content that came ahead of its offer (`cachexfs.peers.draft`); R is random
 
 What is on disk at each step of a put, and who repairs it after a crash:
 1. `parts/S.part` has some chunks: the next offer of the same content goes on from there; a part
-   that nobody asks for is swept when the store opens, or when room is needed.
+   that nobody asks for is swept when the store opens, or when room is needed, and so is a draft.
 2. fsynced and renamed to `data/N`, no row: an orphan, swept when the store opens.
 3. the directory is fsynced, the row committed: stored. Only now is it acknowledged.
 4. the data file of the row that was replaced has no row any more: as in 2.
@@ -21,6 +22,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import itertools
+import logging
 import os
 import sqlite3
 import threading
@@ -33,6 +35,7 @@ from typing import NamedTuple
 from cachexfs.errors import CacheXError
 from cachexfs.peers import messages as m
 from cachexfs.peers.batch import Batch, Put, Sealed, Step
+from cachexfs.peers.draft import SUFFIX, Draft
 from cachexfs.peers.manifest import Manifest, Progress
 from cachexfs.peers.part import Part
 from cachexfs.peers.refusal import Refusal
@@ -47,6 +50,8 @@ MEMORY_KEPT_S = 30 * 24 * 3600.0
 LISTING_ROWS = 256
 DISK_RESERVE_BYTES = 16 << 20
 """Left free on the disk for the manifest's own growth."""
+
+log = logging.getLogger(__name__)
 
 
 class StoreUnusable(CacheXError):
@@ -92,19 +97,53 @@ class Store:
 
     # --- putting --------------------------------------------------------------------------------
 
-    def offer(self, replica: m.Replica, session: bytes) -> Part | None:
+    def offer(self, replica: m.Replica, session: bytes, draft: Draft | None = None) -> Part | None:
         """The part to receive this content into; None when there is nothing to receive.
 
-        Raises `Refusal` (BadPath, BadReplica, StoreFull, StoreFailed).
+        A `draft` becomes the part, unless an earlier attempt has left one. Raises `Refusal`
+        (BadPath, BadReplica, StoreFull, StoreFailed).
         """
         check(replica)
         if replica.kind != "file":
             return None
         with disk_errors():
-            part = self._open_part(replica, session)
+            part = self._open_part(replica, session, draft)
             if part is not None:
-                self._fill(part)
+                self._fill(part, draft)
             return part
+
+    def draft(self) -> Draft | None:
+        """A new draft; None when the disk does not let us."""
+        try:
+            return Draft(self._parts)
+        except OSError as error:
+            log.warning("nothing is taken ahead: %s", error)
+            return None
+
+    def keep_ahead(self, draft: Draft, index: int, data: memoryview) -> bool:
+        """Write a chunk of a draft; False when there is no room for it, and then it is gone.
+
+        Nothing that is acknowledged gives way to what may never be wanted.
+        """
+        try:
+            with self._lock:
+                there = draft.is_there and self.free_bytes >= len(data)
+                if there:
+                    self._room.take(draft.name, draft.size_bytes + len(data))
+            if there:
+                draft.write(index, data)
+                return True
+        except OSError as error:
+            log.warning("a draft is given up: %s", error)
+        self.scrap(draft)
+        return False
+
+    def scrap(self, draft: Draft) -> None:
+        """Nobody wants it any more, or a part was made of it."""
+        draft.close()
+        draft.path.unlink(missing_ok=True)
+        with self._lock:
+            self._room.drop(draft.name)
 
     def abandon(self, part: Part) -> None:
         """The connection that fed this part is gone; what arrived is kept for the next."""
@@ -168,22 +207,36 @@ class Store:
 
     # --- within ---------------------------------------------------------------------------------
 
-    def _open_part(self, replica: m.Replica, session: bytes) -> Part | None:
+    def _open_part(self, replica: m.Replica, session: bytes, draft: Draft | None) -> Part | None:
         name = f"{content_name(replica)}.part"
         with self._lock:
             if self._manifest.settled(replica, session):
                 return None
             if name in self._receiving:
                 raise Refusal("StoreFailed", "another connection sends this file", retry=True)
+            self._take_draft(draft, name)
             self._make_room(replica.size_bytes - self._room.size_of(name), name)
             part = Part(self._parts / name, replica)
             self._receiving.add(name)
             self._room.take(name, replica.size_bytes)
             return part
 
-    def _fill(self, part: Part) -> None:
+    def _take_draft(self, draft: Draft | None, name: str) -> None:
+        """Make the draft the part `name`, if it is still there and there is none."""
+        if draft is None:
+            return
+        if not draft.is_there or (self._parts / name).exists():
+            draft.crcs.clear()
+            return
+        draft.path.rename(self._parts / name)
+        self._room.rename(draft.name, name)
+
+    def _fill(self, part: Part, draft: Draft | None) -> None:
         try:
-            part.resume()
+            if draft is not None and draft.crcs:
+                part.believe(draft.crcs)
+            else:
+                part.resume()
             if part.missing:
                 self._borrow(part)
         except OSError:
@@ -262,7 +315,7 @@ class Store:
                 path.unlink()
         now_s = time.time()
         for path in list(self._parts.iterdir()):
-            if path.stat().st_mtime < now_s - PART_KEPT_S:
+            if path.suffix == SUFFIX or path.stat().st_mtime < now_s - PART_KEPT_S:
                 path.unlink()
             else:
                 self._room.take(path.name, path.stat().st_size)

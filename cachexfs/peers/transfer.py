@@ -17,6 +17,8 @@ import zstandard
 
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import messages as m
+from cachexfs.peers.ahead import Ahead, Piece, Scrapped
+from cachexfs.peers.chase import changed
 from cachexfs.peers.line import Entry, Line
 from cachexfs.peers.orders import ACKED, CHANGED, GONE, Outcome, Put
 from cachexfs.peers.stream import FrameStream
@@ -47,12 +49,14 @@ class Transfer:
         self,
         stream: FrameStream,
         line: Line,
+        ahead: Ahead,
         settled: Callable[[], None],
         compression: Compression,
         limiter: trio.CapacityLimiter,
     ) -> None:
         self._stream = stream
         self._line = line
+        self._ahead = ahead
         self._settled = settled
         self._compression = compression
         self._limiter = limiter
@@ -72,6 +76,8 @@ class Transfer:
                 await self._resend(*self._again.popleft())
             elif (entry := self._line.next_to_send()) is not None:
                 await self._send(entry)
+            elif (piece := self._ahead.next()) is not None:
+                await self._send_ahead(piece)
             else:
                 await self._wake.wait()
 
@@ -110,6 +116,8 @@ class Transfer:
         entry.needs += 1
         if entry.needs == 1:
             self._needed[entry.id] = need
+            if entry.order.sent.draft:
+                entry.order.on_changed(changed(entry.order.sent.chunks, need.ranges))
         else:
             self._again.append((entry, need))
 
@@ -120,14 +128,15 @@ class Transfer:
         if not isinstance(order, Put):
             await self._stream.send(order.numbered(entry.id))
         elif order.replica.kind == "file" and not self._open(entry, order):
+            self._ahead.scrap(order.sent.draft)
             self._end(entry, GONE)
         elif entry.size_bytes <= INLINE_BYTES and order.in_memory:
-            await self._send_inline(entry, order.replica)
+            await self._send_inline(entry, order)
         elif entry.chunks <= 1:
-            await self._stream.send(m.Offer(entry.id, order.replica))
+            await self._stream.send(_offer(entry, order))
             await self._send_chunks(entry, [(0, entry.chunks)])
         else:
-            await self._stream.send(m.Offer(entry.id, order.replica))
+            await self._stream.send(_offer(entry, order))
             await self._send_needed(entry)
 
     def _open(self, entry: Entry, order: Put) -> bool:
@@ -135,8 +144,21 @@ class Transfer:
         entry.fd = order.open_content()
         return entry.fd is not None
 
-    async def _send_inline(self, entry: Entry, replica: m.Replica) -> None:
-        frames: list[tuple[m.Message, bytes | memoryview]] = [(m.Offer(entry.id, replica), b"")]
+    async def _send_ahead(self, piece: Piece | Scrapped) -> None:
+        if isinstance(piece, Scrapped):
+            await self._stream.send(m.Scrap(piece.draft))
+            return
+        fd = piece.open_content()
+        if fd is None:
+            return
+        data, offset = m.Ahead(piece.draft, piece.chunk, CHUNK_BYTES), piece.chunk * CHUNK_BYTES
+        try:
+            await self._send_content(data, fd, offset, self._first_level())
+        finally:
+            os.close(fd)
+
+    async def _send_inline(self, entry: Entry, order: Put) -> None:
+        frames: list[tuple[m.Message, bytes | memoryview]] = [(_offer(entry, order), b"")]
         if entry.fd is not None and entry.size_bytes:
             data = os.pread(entry.fd, entry.size_bytes, 0).ljust(entry.size_bytes, b"\0")
             frames.append((m.Data(entry.id, 0, len(data)), data))
@@ -176,16 +198,34 @@ class Transfer:
         offset = index * CHUNK_BYTES
         length = min(CHUNK_BYTES, entry.size_bytes - offset)
         data = m.Data(entry.id, index, length)
-        plain = self._compression == "off" and self._stream.can_sendfile
-        if plain and entry.order.in_memory:
-            await self._stream.send_file(data, entry.fd, offset, length)
-        else:
-            level = self._level(entry, index)
-            payload = await trio.to_thread.run_sync(
-                _payload, entry.fd, offset, length, level, limiter=self._limiter
-            )
-            entry.shrinks = level is None or len(payload) < length
-            await self._stream.send(data, payload)
+        level = self._level(entry, index)
+        sent = await self._send_content(data, entry.fd, offset, level, entry.order.in_memory)
+        entry.shrinks = level is None or sent < length
+
+    async def _send_content(
+        self,
+        data: m.Data | m.Ahead,
+        fd: int,
+        offset: int,
+        level: int | None,
+        in_memory: bool = True,
+    ) -> int:
+        """Send a chunk, compressed with `level` if that is worth it; the payload's length."""
+        length = data.raw_bytes
+        if self._compression == "off" and self._stream.can_sendfile and in_memory:
+            await self._stream.send_file(data, fd, offset, length)
+            return length
+        payload = await trio.to_thread.run_sync(
+            _payload, fd, offset, length, level, limiter=self._limiter
+        )
+        await self._stream.send(data, payload)
+        return len(payload)
+
+    def _first_level(self) -> int | None:
+        """For a chunk of which nothing is known."""
+        if isinstance(self._compression, int):
+            return self._compression
+        return AUTO_LEVEL if self._compression == "auto" else None
 
     def _level(self, entry: Entry, index: int) -> int | None:
         if self._compression == "off":
@@ -193,6 +233,10 @@ class Transfer:
         if self._compression == "auto":
             return AUTO_LEVEL if entry.shrinks or index % PROBE_EVERY == 0 else None
         return self._compression
+
+
+def _offer(entry: Entry, order: Put) -> m.Offer:
+    return m.Offer(entry.id, order.replica, order.sent.draft)
 
 
 def close_content(entry: Entry) -> None:

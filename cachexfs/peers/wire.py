@@ -3,7 +3,7 @@
     preface = "CXFS" version:u16                                  once, from each side
     frame   = header_bytes:u32 payload_bytes:u32 header payload   numbers are big-endian
 
-The header is a message in MessagePack. Only `Data` has a payload, and the payload never passes
+The header is a message in MessagePack. Only `Data` and `Ahead` have a payload, which never passes
 through here when it can be avoided: `next_event` says how much follows, `take_payload` hands over
 what arrived together with the header, and the edge receives the rest straight into its own buffer
 and reports it with `payload_placed`.
@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cachexfs.durability.checksum import CHUNK_BYTES
-from cachexfs.peers.messages import PROTOCOL_VERSION, Data, Message
+from cachexfs.peers.messages import PROTOCOL_VERSION, Ahead, Data, Message
 
 MAGIC = b"CXFS"
 MAX_HEADER_BYTES = 4 << 20
@@ -83,7 +83,7 @@ class Connection:
 
     def send(self, message: Message, payload_bytes: int = 0) -> bytes:
         """The frame up to its payload, which the edge sends itself, in this length exactly."""
-        if payload_bytes and not isinstance(message, Data):
+        if payload_bytes and not isinstance(message, Data | Ahead):
             raise LocalProtocolError(f"{type(message).__name__} has no payload")
         if not 0 <= payload_bytes <= MAX_PAYLOAD_BYTES:
             raise LocalProtocolError(f"a payload of {payload_bytes} bytes is more than a chunk")
@@ -165,7 +165,7 @@ class Connection:
 
     def _read_frame(self, end: int, payload_bytes: int) -> Frame:
         message = self._decode(bytes(memoryview(self._received)[_LENGTHS.size : end]))
-        if payload_bytes and not isinstance(message, Data):
+        if payload_bytes and not isinstance(message, Data | Ahead):
             raise RemoteProtocolError(f"{type(message).__name__} came with a payload")
         del self._received[:end]
         self._payload_left = payload_bytes
