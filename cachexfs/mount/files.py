@@ -205,7 +205,7 @@ class OpenFiles:
     def _note_changes(self, node: Node) -> None:
         """What the kernel wrote past us since the file last settled is a new version."""
         if node.backing_id is not None and node.blob is not None:
-            status = self._tier.path(node.blob).stat()
+            status = self._tier.status(node.blob)
             if node.settled_as != Signature(status.st_size, status.st_mtime_ns):
                 self._safety.written(node)
 
@@ -217,7 +217,7 @@ class OpenFiles:
     def trust(self, node: Node) -> None:
         """The file was given its mode knowingly, with the content that it has now."""
         assert node.blob is not None
-        status = os.stat(self._tier.path(node.blob))
+        status = self._tier.status(node.blob)
         if status.st_mode & _SET_IDS:
             node.trusted_as = Signature(status.st_size, status.st_mtime_ns)
             self._tree.save(node)
@@ -226,11 +226,10 @@ class OpenFiles:
         """Take set-ID bits away, if the content is not what they were given to."""
         if self.backings is None or node.blob is None:
             return
-        path = self._tier.path(node.blob)
-        status = os.stat(path)
+        status = self._tier.status(node.blob)
         looks = Signature(status.st_size, status.st_mtime_ns)
         if status.st_mode & _SET_IDS and looks != node.trusted_as:
-            os.chmod(path, status.st_mode & 0o7777 & ~_SET_IDS)
+            os.chmod(self._tier.name(node.blob), status.st_mode & 0o7777 & ~_SET_IDS)
 
     def before_settling(self, node: Node) -> None:
         """To be called before an fsync or a rename settles a file."""
@@ -246,7 +245,9 @@ class OpenFiles:
         """The last descriptor of an open was closed."""
         ino, writing = inode_of(handle)
         node = self._tree.nodes.get(ino)
-        if node is not None and self._is_first(node, unique):
+        if node is None or not self._is_first(node, unique):
+            return
+        with self._tree.transaction():
             if writing:
                 self.distrust(node)
                 self._note_changes(node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from pathlib import Path
 
 _VARIABLES = (b"SLURM_JOB_ID=", b"LAZER_JOB_ID=")
@@ -11,8 +12,29 @@ _CGROUP_JOB = re.compile(r"/job_(\d+)")
 """Slurm's cgroups: slurmstepd.scope/job_42/step_0 (cgroup v2), uid_0/job_42 (v1)."""
 
 
+_KNOWN_S = 1.0
+"""How long a process is taken to be the one it was: far less than it takes to use up all pids."""
+
+_KNOWN_AT_MOST = 4096
+
+
 def job_of(pid: int) -> str:
     """`"slurm:42"`, `"lazer:7"`, a cgroup's path, or "" when nothing is known of the process."""
+    now = time.monotonic()
+    known = _known.get(pid)
+    if known is not None and now - known[0] < _KNOWN_S:
+        return known[1]
+    if len(_known) >= _KNOWN_AT_MOST:
+        _known.clear()
+    job = _ask(pid)
+    _known[pid] = (now, job)
+    return job
+
+
+_known: dict[int, tuple[float, str]] = {}
+
+
+def _ask(pid: int) -> str:
     try:
         started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -120,8 +120,9 @@ class Operations(pyfuse3.Operations):
         request = self.kernel_link.request
         if (made := await self._made_before(slot)) is not None:
             return await self._files.open(made, flags, request.unique), await self._counted(made)
-        node, fd = self._names.create(slot, mode, _caller(ctx))
-        opened = self._files.created(node, fd, flags, request.unique)
+        with self._tree.transaction():
+            node, fd = self._names.create(slot, mode, _caller(ctx))
+            opened = self._files.created(node, fd, flags, request.unique)
         return opened, await self._counted(node)
 
     @guarded

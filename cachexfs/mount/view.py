@@ -118,7 +118,7 @@ class View:
     ) -> pyfuse3.EntryAttributes:
         """The attributes of a node; `status` spares the question to the shared file system."""
         if node.blob is not None:
-            status = self._tier.path(node.blob).stat()
+            status = self._tier.status(node.blob)
             return attributes.of_status(node, status, len(node.names))
         is_apart = node.life is not None or not node.names
         if is_apart and (fd := self._files.fd(node.ino)) is not None:

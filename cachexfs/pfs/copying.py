@@ -41,9 +41,9 @@ def flush(blob: Path, parent: int, temp: bytes, progress: Callable[[int], bool])
     `progress` is told the bytes written so far and answers whether to go on. Holes stay holes.
     Raises OSError, EIO for a copy that reads back different, and `Stopped`.
     """
-    buffer = memoryview(bytearray(CHUNK_BYTES))
     with blob.open("rb", buffering=0) as source, _temporary(parent, temp) as target:
         size = os.fstat(source.fileno()).st_size
+        buffer = memoryview(bytearray(min(size, CHUNK_BYTES)))
         os.ftruncate(target, size)
         written = []
         for chunk in _data_chunks(source.fileno(), size):

@@ -55,6 +55,8 @@ class Journal:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.executescript(SCHEMA)
         self._depth = 0
+        self._to_save: dict[int, Node] = {}
+        self._directories: dict[int, bytes] = {}
 
     def close(self) -> None:
         """Close the file; the journal cannot be used after that."""
@@ -71,7 +73,11 @@ class Journal:
             self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            if self._depth == 1:
+                self._save_nodes()
         except BaseException:
+            self._to_save.clear()
+            self._directories.clear()
             self._end("ROLLBACK")
             raise
         self._end("COMMIT")
@@ -91,12 +97,25 @@ class Journal:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     def save_node(self, node: Node) -> None:
-        """Write a node as it is now."""
-        record = msgspec.msgpack.encode(node)
-        self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (_signed(node.ino), record))
+        """Write a node: as it is now, or once, as it is at the end of the transaction."""
+        self._to_save[node.ino] = node
+        if self._depth == 0:
+            self._save_nodes()
+
+    def _save_nodes(self) -> None:
+        while self._to_save:
+            ino, node = self._to_save.popitem()
+            record = msgspec.msgpack.encode(node)
+            if node.kind == "directory":  # saved with every name in it, and seldom different
+                if self._directories.get(ino) == record:
+                    continue
+                self._directories[ino] = record
+            self._db.execute("INSERT OR REPLACE INTO node VALUES (?, ?)", (_signed(ino), record))
 
     def drop_node(self, ino: int) -> None:
         """Forget a node."""
+        self._to_save.pop(ino, None)
+        self._directories.pop(ino, None)
         self._db.execute("DELETE FROM node WHERE ino = ?", (_signed(ino),))
 
     def nodes(self) -> list[Node]:

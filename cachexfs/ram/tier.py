@@ -41,6 +41,7 @@ class Tier:
         self.overflow_dir: Path | None = None
         self._private = private
         self._data = root / "data"
+        self._prefix = f"{self._data}/"
         self._data.mkdir(mode=0o700, exist_ok=True)
         self._overflowed: set[int] = set()
         self._next = 1 + max((int(path.name) for path in self._data.iterdir()), default=0)
@@ -59,7 +60,7 @@ class Tier:
         """A new, empty blob: its number and a descriptor, open for reading and writing."""
         blob, self._next = self._next, self._next + 1
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return blob, os.open(self._data / str(blob), flags, 0o600)
+        return blob, os.open(f"{self._prefix}{blob}", flags, 0o600)
 
     def path(self, blob: int) -> Path:
         """Where a blob is now."""
@@ -67,9 +68,17 @@ class Tier:
             return self.overflow_dir / str(blob)
         return self._data / str(blob)
 
+    def name(self, blob: int) -> str:
+        """As `path`, for calls that are made for every small file."""
+        return str(self.path(blob)) if blob in self._overflowed else f"{self._prefix}{blob}"
+
+    def status(self, blob: int) -> os.stat_result:
+        """The status of a blob. Raises OSError."""
+        return os.stat(self.name(blob))
+
     def open(self, blob: int, flags: int = os.O_RDWR) -> int:
         """A descriptor of a blob. Raises OSError."""
-        return os.open(self.path(blob), flags | os.O_CLOEXEC)
+        return os.open(self.name(blob), flags | os.O_CLOEXEC)
 
     def holds(self, blob: int) -> bool:
         """Whether the blob is still there."""
@@ -82,7 +91,7 @@ class Tier:
     def delete(self, blob: int) -> None:
         """Delete a blob; open descriptors keep its bytes until they are closed."""
         with contextlib.suppress(FileNotFoundError):
-            self.path(blob).unlink()
+            os.unlink(self.name(blob))
         self._overflowed.discard(blob)
 
     def blobs(self) -> set[int]:
