@@ -321,7 +321,7 @@ class OpenFiles:
         if not opened.is_blob:
             await self._copy_up(node)
         self._safety.written(node)
-        if not self._room.has(len(data)):
+        if not self._fits(node, len(data)):
             await self._make_room(node, len(data))
         return await self._write_whole(node, offset, data)
 
@@ -365,12 +365,22 @@ class OpenFiles:
                 await self._make_room(node, len(data) - done)
         return done
 
+    def _fits(self, node: Node, length: int) -> bool:
+        """Whether more bytes of a file need no room to be made; outside the RAM they never do."""
+        is_outside = node.blob is not None and self._tier.is_overflowed(node.blob)
+        return is_outside or self._room.has(length)
+
     async def _make_room(self, node: Node, length: int) -> None:
         opened = self._open[node.ino]
         async with opened.lock:
-            if await self._room.make(node, length):
+            if not self._fits(node, length) and await self._room.make(node, length):
                 assert node.blob is not None
-                self._replace(opened, self._tier.open(node.blob))
+                self._move(opened, self._tier.open(node.blob))
+
+    def _move(self, opened: _Open, fd: int) -> None:
+        """The same descriptor leads to the new place: the pages in the old one are free at once."""
+        os.dup2(fd, opened.fd, inheritable=False)
+        os.close(fd)
 
     async def _copy_up(self, node: Node, *, whole: bool = True) -> None:
         """Bring a file of the shared file system into the RAM tier, to be written there."""
