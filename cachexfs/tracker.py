@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -44,6 +45,7 @@ class Publishing(Protocol):
     def is_publishing(self, ino: int, version: int) -> bool: ...
     async def finished(self, entry: Entry) -> None: ...
     def flushed_bytes(self, ino: int) -> int: ...
+    def haste(self) -> AbstractContextManager[None]: ...
 
 
 class Replicating(Protocol):
@@ -243,7 +245,8 @@ class Tracker:
         waiting = self._waiters.setdefault(node.ino, [])
         waiting.append(waiter)
         try:
-            await waiter.reached.wait()
+            with self.publisher.haste():
+                await waiter.reached.wait()
         finally:
             waiting.remove(waiter)
             if not waiting:

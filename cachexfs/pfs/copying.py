@@ -35,11 +35,19 @@ class Stopped(Exception):
     """The copy is not wanted any more."""
 
 
-def flush(blob: Path, parent: int, temp: bytes, progress: Callable[[int], bool]) -> None:
+def flush(
+    blob: Path,
+    parent: int,
+    temp: bytes,
+    progress: Callable[[int], bool],
+    *,
+    sync: bool = True,
+) -> None:
     """Copy a blob to a hidden name, fsync it, and check what reads back against what was read.
 
     `progress` is told the bytes written so far and answers whether to go on. Holes stay holes.
-    Raises OSError, EIO for a copy that reads back different, and `Stopped`.
+    Without `sync` the fsync is left to `commit`, which does one anyway. Raises OSError, EIO for
+    a copy that reads back different, and `Stopped`.
     """
     with blob.open("rb", buffering=0) as source, _temporary(parent, temp) as target:
         size = os.fstat(source.fileno()).st_size
@@ -50,7 +58,8 @@ def flush(blob: Path, parent: int, temp: bytes, progress: Callable[[int], bool])
             written.append((chunk, _copy_chunk(source.fileno(), target, chunk, buffer)))
             if not progress(chunk.end):
                 raise Stopped
-        os.fsync(target)
+        if sync:
+            os.fsync(target)
         for chunk, crc in written:
             if chunk_crc(_read(target, chunk, buffer)) != crc:
                 raise OSError(errno.EIO, "what was written reads back different")

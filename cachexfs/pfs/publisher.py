@@ -1,9 +1,10 @@
 """Bringing captured work to the shared file system: data in parallel, visibility in order.
 
 One task per ledger entry. A `Publish` first copies its file to a hidden name (many at once, through
-a limiter), then waits for its turn in the ledger, then commits; the other actions wait for their
-turn and act. Whatever the file system answers, an entry is tried again, with backoff, until it
-is done or not wanted any more: the only copy is never given up because a flush failed.
+a limiter), then waits for its turn in the ledger, then commits; that of a small file does all of it
+in its turn, in one visit of a thread. The other actions wait for their turn and act. Whatever the
+file system answers, an entry is tried again, with backoff, until it is done or not wanted any more:
+the only copy is never given up because a flush failed.
 
 What is atomic: an entry, its bindings and its node change together, in one journal transaction,
 between two awaits. What is left after a crash: the entry, which is carried out again; every action
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -34,6 +35,18 @@ from cachexfs.ram.tree import Tree
 FLUSHES = 4
 """Files copied at the same time: enough to keep several storage targets busy, few enough that the
 first ones are safe soon."""
+
+SMALL_BYTES = 1 << 20
+"""Files up to this size are copied and committed at once: what they cost is the visits, not the
+bytes, and with one file of a job at a time they leave the processors to the programs."""
+
+_BUSY_S = 0.02
+"""A program that closed a file less than this ago is taken to be in the midst of closing more."""
+
+_GIVE_WAY_S = 1.0
+"""The longest that publishing a file waits for that to end."""
+
+_LOOK_EVERY_S = 0.005
 
 _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.1, 5.0
 
@@ -54,6 +67,8 @@ class _Errand:
     done: trio.Event = field(default_factory=trio.Event)
     flushed_bytes: int = 0
     wanted: bool = True
+    copied: bool = False
+    """Whether there may be something under its hidden name."""
     error: OSError | None = None
 
 
@@ -79,6 +94,8 @@ class Publisher:
         self._errands: dict[int, _Errand] = {}
         self._publishing: dict[int, list[tuple[_Errand, Publish]]] = {}
         self._flushes = trio.CapacityLimiter(FLUSHES)
+        self._last_close_s = -_BUSY_S
+        self._in_haste = 0
         self._nursery: trio.Nursery | None = None
         self._deeds = Deeds(tree, tier, source, tag)
 
@@ -86,7 +103,7 @@ class Publisher:
         """Carry out what the journal still holds, and all that is added, until cancelled."""
         async with trio.open_nursery() as self._nursery:
             for entry in self._journal.entries():
-                self._start(self._ledger.append(entry.job, entry.action, entry.seq))
+                self._start(self._ledger.append(entry.job, entry.action, entry.seq), copied=True)
             task_status.started()
             await trio.sleep_forever()
 
@@ -96,6 +113,8 @@ class Publisher:
         """Put an action at the end of a job's order; journaled when this returns."""
         entry = self._ledger.append(job, action)
         self._journal.add_entry(entry)
+        if isinstance(action, Publish):
+            self._last_close_s = trio.current_time()
         self._start(entry)
         return entry
 
@@ -114,7 +133,17 @@ class Publisher:
     async def finished(self, entry: Entry) -> None:
         """Return when an entry is done."""
         if errand := self._errands.get(entry.seq):
-            await errand.done.wait()
+            with self.haste():
+                await errand.done.wait()
+
+    @contextlib.contextmanager
+    def haste(self) -> Iterator[None]:
+        """A program waits for something to be published: do not wait for programs meanwhile."""
+        self._in_haste += 1
+        try:
+            yield
+        finally:
+            self._in_haste -= 1
 
     def flushed_bytes(self, ino: int) -> int:
         """How much of a file has reached the shared file system, under its hidden name."""
@@ -135,8 +164,8 @@ class Publisher:
 
     # --- one entry ------------------------------------------------------------------------------
 
-    def _start(self, entry: Entry) -> None:
-        errand = self._errands[entry.seq] = _Errand(entry)
+    def _start(self, entry: Entry, *, copied: bool = False) -> None:
+        errand = self._errands[entry.seq] = _Errand(entry, copied=copied)
         if isinstance(entry.action, Publish):
             self._publishing.setdefault(entry.action.ino, []).append((errand, entry.action))
         if self._ledger.is_ready(entry.seq):
@@ -147,15 +176,33 @@ class Publisher:
     async def _carry_out(self, errand: _Errand) -> None:
         action = errand.entry.action
         if isinstance(action, Publish):
-            if not self._has_ground(action):
+            begun_s, is_small = trio.current_time(), self._is_small(action)
+            if is_small or not self._has_ground(action):
                 await errand.turn.wait()
-            await self._insist(errand, lambda: self._flush(errand, action))
-            await errand.turn.wait()
-            await self._insist(errand, lambda: self._publish(errand, action))
+            await self._give_way(begun_s + _GIVE_WAY_S)
+            if not is_small:
+                await self._insist(errand, lambda: self._flush(errand, action))
+                await errand.turn.wait()
+            await self._insist(errand, lambda: self._publish(errand, action, whole=is_small))
         else:
             await errand.turn.wait()
             await self._insist(errand, lambda: self._deeds.perform(errand.entry))
         self._close(errand)
+
+    def _is_small(self, action: Publish) -> bool:
+        blob = self._blob_of(action)
+        try:
+            return blob is None or self._tier.status(blob).st_size <= SMALL_BYTES
+        except OSError:
+            return False
+
+    async def _give_way(self, at_most_until_s: float) -> None:
+        """Let programs close the files that they are about to close: that costs them less then."""
+        while not self._in_haste:
+            now_s = trio.current_time()
+            if now_s - self._last_close_s >= _BUSY_S or now_s >= at_most_until_s:
+                return
+            await trio.sleep(_LOOK_EVERY_S)
 
     def _has_ground(self, action: Publish) -> bool:
         """Whether the directory to copy into exists there; if not, its making comes first."""
@@ -230,14 +277,16 @@ class Publisher:
             blob = self._blob_of(action)
             if blob is None:
                 return
+            errand.copied = True
             path = self._tier.path(blob)
             with contextlib.suppress(copying.Stopped):
                 await self._source.work(call)
 
-    async def _publish(self, errand: _Errand, action: Publish) -> None:
+    async def _publish(self, errand: _Errand, action: Publish, *, whole: bool) -> None:
+        """Put a file in its place; `whole`: its bytes are still to be copied."""
         blob = self._blob_of(action)
         if blob is None:
-            await self._discard(errand.entry, action)
+            await self._discard(errand, action)
             return
         node, path = self._tree.nodes[action.ino], self._tier.path(blob)
         temp, xattrs = self._deeds.temp_name(errand.entry), dict(node.xattrs)
@@ -245,14 +294,22 @@ class Publisher:
         def call() -> copying.Committed:
             first, *others = action.slots
             with self._source.directory(first.parent) as fd:
+                if whole:
+                    copying.flush(path, fd, temp, lambda done_bytes: True, sync=False)
                 made = copying.commit(fd, temp, first.name, path, xattrs)
             for slot in others:
                 self._deeds.link_over(first, slot, temp)
             return made
 
+        errand.copied = True
         try:
             made = await self._source.work(call)
         except FileNotFoundError:
+            if self._blob_of(action) is None:  # deleted meanwhile
+                await self._discard(errand, action)
+                return
+            if whole:
+                raise
             # The hidden file is gone (another node removed the directory's content, or a crash
             # came between flush and commit): copy again, then commit.
             await self._flush(errand, action)
@@ -271,12 +328,14 @@ class Publisher:
             self._tree.save(node)
             self._observer.committed(node, action.version)
 
-    async def _discard(self, entry: Entry, action: Publish) -> None:
-        temp = Slot(action.slots[0].parent, self._deeds.temp_name(entry))
+    async def _discard(self, errand: _Errand, action: Publish) -> None:
+        temp = Slot(action.slots[0].parent, self._deeds.temp_name(errand.entry))
         node = self._tree.nodes.get(action.ino)
         if node and (blob := node.retained.pop(action.version, None)) is not None:
             self._tier.delete(blob)
             self._tree.save(node)
+        if not errand.copied:
+            return
 
         def call() -> None:
             with contextlib.suppress(FileNotFoundError), self._source.directory(temp.parent) as fd:
