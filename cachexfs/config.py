@@ -63,10 +63,15 @@ class Mount(_Section, frozen=True):
 
 
 class Ram(_Section, frozen=True):
-    """The RAM tier. `limit` None means half of the memory."""
+    """The RAM tier. `limit` None means half of the memory.
+
+    `prewarm`: get the pages for the next save between two saves. It does nothing on huge pages,
+    where there is nothing to gain.
+    """
 
     limit: Size | None = None
     huge_pages: bool = True
+    prewarm: bool = True
 
 
 class Spill(_Section, frozen=True):

@@ -38,8 +38,10 @@ from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.problems import PublishingProblems
 from cachexfs.pfs.publisher import Publisher
 from cachexfs.pfs.source import Source
+from cachexfs.ram import tmpfs
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import HIDDEN
+from cachexfs.ram.prewarm import Prewarm
 from cachexfs.ram.revive import revive, unfinished
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier, open_tier
@@ -100,6 +102,9 @@ def _compose(
     tracker.publisher, tracker.replicator = publisher, replicator
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)
     tracker.room = room
+    prewarm = None
+    if config.ram.prewarm and not tmpfs.has_huge_pages(tier.root):
+        prewarm = tier.prewarm = tracker.prewarm = Prewarm(tier, tree.path_of)
     tier.use_overflow(_overflow(config, wanted, epoch))
     for node in missing:
         tracker.evicted(node)
@@ -130,7 +135,7 @@ def _compose(
     handover = Handover(opened)
     verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin)
     return _Mount(
-        opened, handover, tree, tracker, publisher, replicator, source, view, socket, verbs
+        opened, handover, tree, tracker, publisher, replicator, source, view, socket, verbs, prewarm
     )
 
 
@@ -187,6 +192,7 @@ class _Mount:
     view: View
     socket: Path
     verbs: Verbs
+    prewarm: Prewarm | None
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Mount, and run every task until the file system is unmounted."""
@@ -199,6 +205,8 @@ class _Mount:
                     self.tracker.resume(node)
                 for task in (self.source.watch, self.view.scout, self.tracker.insist):
                     nursery.start_soon(task)
+                if self.prewarm is not None:
+                    nursery.start_soon(self.prewarm.run)
                 nursery.start_soon(_until_told, self.session.stop)
                 await nursery.start(partial(server.serve, self.socket, self.verbs.table()))
                 await self.session.serve(ready)

@@ -57,6 +57,12 @@ class Replicating(Protocol):
     def mark_durable(self, node: Node) -> None: ...
 
 
+class Preparing(Protocol):
+    """Makes ready for the next file."""
+
+    def closed(self, node: Node) -> None: ...
+
+
 class Relaxing(Protocol):
     """Gives room back when it can."""
 
@@ -76,6 +82,7 @@ class Tracker:
     publisher: Publishing
     replicator: Replicating
     room: Relaxing
+    prewarm: Preparing | None = None
 
     def __init__(
         self,
@@ -120,6 +127,8 @@ class Tracker:
         """
         if node.life is None or node.blob is None or not node.names:
             return
+        if self.prewarm is not None and start and not node.writers:
+            self.prewarm.closed(node)
         if node.life.settled == node.life.version and not (start and node.ino in self._held):
             return
         with self._tree.transaction():

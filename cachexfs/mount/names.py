@@ -15,6 +15,7 @@ import os
 import stat
 import time
 from collections.abc import Awaitable
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -71,7 +72,7 @@ class Names:
         if self._tree.nodes[slot.parent].place is None and self._is_removed(slot.parent):
             raise answer(errno.ENOENT)
         node = self._tree.new("file")
-        node.blob, fd = self._tier.create()
+        node.blob, fd = self._tier.create(partial(self._tree.path, slot))
         node.job = caller.job
         apply(fd, self._owned(slot, Changes(mode, caller.uid, caller.gid)))
         self._safety.begin(node)

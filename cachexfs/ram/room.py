@@ -73,10 +73,15 @@ class Room:
         self._evicted(node)
 
     def relax(self) -> None:
-        """Evict down to the high-water mark."""
+        """Evict down to the high-water mark, and all that is durable outside the RAM."""
+        if self._tier.has_overflowed:
+            for node in self._evictable():
+                if node.blob is not None and self._tier.is_overflowed(node.blob):
+                    self.evict(node)
         used, limit = self._tier.usage()
         if used <= limit * HIGH_WATER:
             return
+        self._give_up_ready()
         for node in self._evictable():
             self.evict(node)
             if self._tier.usage().used_bytes <= limit * HIGH_WATER:
@@ -109,7 +114,14 @@ class Room:
     def _evictable(self) -> list[Node]:
         return [n for n in evictable(self._tree.captured()) if not self.is_busy(n)]
 
+    def _give_up_ready(self) -> None:
+        if self._tier.prewarm is not None:
+            self._tier.prewarm.give_up()
+
     def _evict_for(self, length: int) -> bool:
+        if self.has(length):
+            return True
+        self._give_up_ready()
         if self.has(length):
             return True
         for node in self._evictable():

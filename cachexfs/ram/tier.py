@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cachexfs.errors import CacheXError
 from cachexfs.ram import tmpfs
@@ -31,14 +32,25 @@ class Usage(NamedTuple):
     limit_bytes: int
 
 
+class Readiness(Protocol):
+    """Blobs that wait for their file."""
+
+    def take(self, path: bytes) -> tuple[int, int] | None: ...
+    def give_up(self) -> None: ...
+
+
 class Tier:
-    """Blobs by number. All calls are short, except `overflow`, which belongs in a thread."""
+    """Blobs by number. All calls are short, except `overflow`, which belongs in a thread.
+
+    `prewarm`: set by the daemon where it is wanted.
+    """
 
     def __init__(self, root: Path, limit_bytes: int, *, pages: str, private: bool) -> None:
         self.root = root
         self.limit_bytes = limit_bytes
         self.pages = pages
         self.overflow_dir: Path | None = None
+        self.prewarm: Readiness | None = None
         self._private = private
         self._data = root / "data"
         self._prefix = f"{self._data}/"
@@ -56,8 +68,15 @@ class Tier:
         self._overflowed = {int(path.name) for path in found if path.name.isdecimal()}
         self._next = max([self._next, *(number + 1 for number in self._overflowed)])
 
-    def create(self) -> tuple[int, int]:
-        """A new, empty blob: its number and a descriptor, open for reading and writing."""
+    def create(self, path: Callable[[], bytes] | None = None) -> tuple[int, int]:
+        """A new, empty blob: its number and a descriptor, open for reading and writing.
+
+        One that is ready for a file of this `path` is preferred.
+        """
+        if self.prewarm is not None and path is not None:
+            ready = self.prewarm.take(path())
+            if ready is not None:
+                return ready
         blob, self._next = self._next, self._next + 1
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return blob, os.open(f"{self._prefix}{blob}", flags, 0o600)
@@ -88,11 +107,23 @@ class Tier:
         """Whether a blob lives outside the RAM."""
         return blob in self._overflowed
 
+    @property
+    def has_overflowed(self) -> bool:
+        """Whether any blob lives outside the RAM."""
+        return bool(self._overflowed)
+
     def delete(self, blob: int) -> None:
         """Delete a blob; open descriptors keep its bytes until they are closed."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.name(blob))
         self._overflowed.discard(blob)
+
+    def trim(self, blob: int) -> None:
+        """Give back the pages beyond the end of a file that nobody is writing. Raises OSError.
+
+        Truncating a file to the size that it has frees them, and changes nothing else.
+        """
+        os.truncate(self.name(blob), self.status(blob).st_size)
 
     def blobs(self) -> set[int]:
         """The numbers of all blobs."""
@@ -130,8 +161,7 @@ class Tier:
         else:
             shutil.rmtree(self.root)
         if self.overflow_dir is not None:
-            with contextlib.suppress(OSError):
-                self.overflow_dir.rmdir()
+            shutil.rmtree(self.overflow_dir, ignore_errors=True)
 
 
 def open_tier(state: Path, limit_bytes: int, *, huge_pages: bool) -> Tier:

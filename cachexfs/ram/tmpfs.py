@@ -45,13 +45,25 @@ def unmount(target: Path) -> None:
 
 def file_system_of(path: Path) -> str:
     """The type of the file system that `path` is on, as /proc/self/mountinfo names it."""
+    return _mount_of(path)[0]
+
+
+def has_huge_pages(path: Path) -> bool:
+    """Whether the tmpfs that `path` is on gives huge pages to files while they grow."""
+    options = _mount_of(path)[1].split(",")
+    return any(option in options for option in ("huge=always", "huge=within_size"))
+
+
+def _mount_of(path: Path) -> tuple[str, str]:
+    """Type and options of the file system that `path` is on."""
     device = path.stat().st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields = line.split()
         if fields[2] == wanted:
-            return fields[fields.index("-") + 1]
-    return "unknown"
+            dash = fields.index("-")
+            return fields[dash + 1], fields[dash + 3]
+    return "unknown", ""
 
 
 def _mount(target: Path, options: str, flags: int = MS_NOSUID | MS_NODEV) -> None:
