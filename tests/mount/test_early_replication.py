@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,12 @@ def whole() -> bytes:
 def in_parts(b: Node) -> list[str]:
     """What is under way at the peer."""
     return os.listdir(b.store / "parts")
+
+
+def drafted_bytes(b: Node) -> int:
+    """The size of the largest file that is under way at the peer."""
+    sizes = [path.stat().st_size for path in (b.store / "parts").iterdir()]
+    return max(sizes, default=0)
 
 
 def said(a: Node, name: str) -> tuple[int, int]:
@@ -97,6 +104,26 @@ def test_a_header_that_is_written_last_is_sent_again(
     a.wait("replicated", "large")
     expected = b"headeragain" + (DATA * 16)[11 : 128 * MIB]
     assert at_peer(a, b, tmp_path / "back", "large") == expected
+    assert in_parts(b) == []
+
+
+def test_the_next_daemon_follows_a_writer_that_outlived_the_last(
+    chased: tuple[Node, Node], tmp_path: Path
+) -> None:
+    a, b = chased
+    if a.report()["data_path"] != "passthrough":
+        pytest.skip("the portable path ends with its daemon")
+    fd = os.open(a.mountpoint / "large", os.O_RDWR | os.O_CREAT)
+    write(fd, 0, 64)
+    dead = a.pid()
+    os.kill(dead, signal.SIGKILL)
+    write(fd, 64, 128)
+    eventually(lambda: a.pid() != dead, "another daemon")
+    eventually(lambda: drafted_bytes(b) >= 120 * MIB, "a whole draft at the peer")
+    os.close(fd)
+    a.wait("replicated", "large")
+    assert said(a, "large")[0] >= 30
+    assert at_peer(a, b, tmp_path / "back", "large") == (DATA * 16)[: 128 * MIB]
     assert in_parts(b) == []
 
 
