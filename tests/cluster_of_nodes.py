@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from cachexfs import mountstate
+from cachexfs.client import SOCKET_NAME, Client
+from cachexfs.errors import CacheXError
 
 WAIT_S = 20.0
 
@@ -164,7 +166,7 @@ class Node:
         run("wait", self.mountpoint / path, "--for", level, "--timeout", str(timeout_s))
 
     def kill_mount(self) -> None:
-        """kill -9 of the mount's daemon; the dead mount is taken away, as an administrator would."""
+        """kill -9 of keeper and daemon; the dead mount is taken away, as a person would."""
         self.kill_daemon()
         self.detach()
 
@@ -174,6 +176,33 @@ class Node:
             for pid in (*self._keepers(daemon), daemon):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def kill_only_daemon(self) -> None:
+        """kill -9 of the daemon alone: its keeper starts another one."""
+        if daemon := self._holder():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(daemon, signal.SIGKILL)
+
+    def keeper(self) -> int:
+        """The pid of the keeper."""
+        (pid,) = self._keepers(self._holder())
+        return pid
+
+    def wait_for_another(self, daemon: int) -> int:
+        """Wait until a daemon other than this one answers; its pid."""
+        eventually(lambda: self._holder() not in (0, daemon) and self._answers(), "another daemon")
+        return self._holder()
+
+    def daemon(self) -> int:
+        """The pid of the daemon, or of the last one; asked without the daemon's help."""
+        return self._holder()
+
+    def _answers(self) -> bool:
+        try:
+            client = Client(self.state / SOCKET_NAME)
+            return bool(client.ask("report")["mounts"][0]["pid"] == self._holder())
+        except CacheXError:
+            return False
 
     def _keepers(self, daemon: int) -> list[int]:
         with contextlib.suppress(OSError):

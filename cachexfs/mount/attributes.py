@@ -35,10 +35,14 @@ def of_status(
 
 
 def of_node(node: Node) -> pyfuse3.EntryAttributes:
-    """Attributes of a local directory or symbolic link, which only the node carries."""
+    """Attributes that only the node carries: of a local directory or symbolic link, or of a file
+    of the shared file system that was removed there and is still open here."""
     entry = _entry(node.ino)
     entry.st_nlink = 2 if node.kind == "directory" else max(1, len(node.names))
     entry.st_size, entry.st_blocks = len(node.target) or 4096, 8
+    if node.kind == "file" and node.signature is not None:
+        entry.st_size = node.signature.size_bytes
+        entry.st_blocks = -(-entry.st_size // 512)
     return _with_own(entry, node)
 
 

@@ -28,7 +28,7 @@ from cachexfs.mount.files import OpenFiles, answer
 from cachexfs.mount.ports import Safety, Seen, Source
 from cachexfs.mount.view import View
 from cachexfs.ram.attributes import Changes, apply
-from cachexfs.ram.node import Node, Origin, kind_of
+from cachexfs.ram.node import Node, Origin, Signature, kind_of
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -336,6 +336,9 @@ class Names:
     def _after_losing(self, node: Node) -> None:
         if node.names or node.kind == "directory":
             return
+        if node.life is None and (fd := self._files.fd(node.ino)) is not None:
+            status = os.fstat(fd)  # the next daemon cannot ask any more
+            node.signature = Signature(status.st_size, status.st_mtime_ns)
         # Its inode number there will be given out again, also while somebody has this one open.
         self._tree.identify(node, None)
         self._safety.deleted(node)

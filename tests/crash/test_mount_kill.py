@@ -120,7 +120,6 @@ def test_what_was_promised_survives_kill_9(tmp_path: Path, level: str) -> None:
 
 def one_round(a: Node, rng: random.Random, seed: int, promise: str) -> str:
     """Kill the daemon under a writer; returns what the writer said."""
-    pid = a.pid()
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(a.mountpoint), str(seed), promise],
         stdout=subprocess.PIPE,
@@ -147,7 +146,6 @@ def test_open_files_that_were_fsynced_survive_with_what_was_fsynced(tmp_path: Pa
     ):
         b.start_peer()
         a.mount()
-        pid = a.pid()  # before: a child process that ends closes the descriptors that it inherits
         fd = os.open(a.mountpoint / "file", os.O_CREAT | os.O_WRONLY)
         os.write(fd, b"promised")
         os.fsync(fd)
