@@ -51,6 +51,11 @@ def crc_at(crcs: bytes, index: int) -> bytes:
     return crcs[index * _CRC_BYTES : (index + 1) * _CRC_BYTES]
 
 
+def crc_count(crcs: bytes) -> int:
+    """How many chunks these are the checksums of."""
+    return len(crcs) // _CRC_BYTES
+
+
 def differing(expected: bytes, found: bytes) -> list[int]:
     """Numbers of the chunks whose checksum in `found` is missing or not as `expected`."""
     return [

@@ -58,9 +58,12 @@ class Chase:
         self.blob, self.first, self.complete = blob, 0, 0
         return Verdict.STOP if self.fresh_starts > FRESH_STARTS else Verdict.AFRESH
 
-    def settled(self, size_bytes: int) -> None:
-        """The partners get this much by an offer; what is sent ahead begins after it."""
-        self.first = self.complete = size_bytes // CHUNK_BYTES
+    def offered(self, chunks: int) -> None:
+        """The partners get so many by an offer; what is sent ahead begins with the last of them.
+
+        That one need not have been whole.
+        """
+        self.first = self.complete = max(0, chunks - 1)
 
 
 def changed(sent: range, needed: list[tuple[int, int]]) -> int:

@@ -13,6 +13,7 @@ from functools import partial
 
 import trio
 
+from cachexfs.durability.checksum import crc_count
 from cachexfs.durability.states import State
 from cachexfs.peers.ahead import Sent
 from cachexfs.peers.chase import Chase, Verdict
@@ -51,8 +52,7 @@ class Follower:
         if node.blob is None or node.ino in self._chases or node.ino in self._unsteady:
             return
         chase = self._chases[node.ino] = Chase(node.blob)
-        if node.settled_as is not None:
-            chase.settled(node.settled_as.size_bytes)
+        chase.offered(crc_count(node.crcs))
         self._has_some.set()
 
     def take(self, node: Node, link: PeerLink) -> Sent:
@@ -65,8 +65,8 @@ class Follower:
         self._scrap(node.ino)
         if (chase := self._chases.get(node.ino)) is None:
             return
-        if node.writers and node.settled_as is not None:
-            chase.settled(node.settled_as.size_bytes)
+        if node.writers:
+            chase.offered(crc_count(node.crcs))
         else:
             self._chases.pop(node.ino)
 

@@ -153,6 +153,9 @@ class Replicator:
         """Serve the line until cancelled."""
         self._resubmit_noted()
         self._resubmit_bare()
+        for node in self._tree.captured():
+            if node.writers:  # open since before this daemon
+                self.follow(node)
         async with trio.open_nursery() as nursery:
             for link in self._links.values():
                 nursery.start_soon(link.run)

@@ -42,9 +42,9 @@ def test_a_hole_ends_what_is_complete() -> None:
     assert (chase.complete, chase.seek_from) == (2, 2 * CHUNK_BYTES)
 
 
-def test_what_was_settled_is_not_sent_ahead_again() -> None:
+def test_what_was_offered_is_not_sent_ahead_again() -> None:
     chase = Chase(1)
-    chase.settled(5 * CHUNK_BYTES + 1)
+    chase.offered(6)
     assert grown(chase, 5 * CHUNK_BYTES + 1, 8 * CHUNK_BYTES) == [5, 7]
     assert chase.first == 5
 
