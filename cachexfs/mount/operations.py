@@ -259,6 +259,7 @@ class Operations(pyfuse3.Operations):
                 raise
             return False
         attributes.take_status(node, status)
+        self._view.was_changed(node)
         return True
 
     def _bring_up_to_date(self, node: Node) -> None:

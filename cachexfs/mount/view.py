@@ -29,6 +29,21 @@ _SCOUTED_AT_MOST = 1024
 """Directories waiting to be looked at; a walk through a large tree is not followed further."""
 
 
+_RECENT_S = 0.1
+"""How long a directory's attributes are taken to be as they were, unless we change it: the kernel
+asks for them again with every file that is made in it."""
+
+_RECENT_AT_MOST = 1024
+
+
+class _Recent(NamedTuple):
+    """What a directory's status was, when, and `Tree.changes_in` it then."""
+
+    status: os.stat_result
+    at_s: float
+    changes: int
+
+
 class Found(NamedTuple):
     """A node, and its status on the shared file system where that was asked for."""
 
@@ -47,6 +62,7 @@ class View:
         self._source = source
         self._files = files
         self._room = room
+        self._recent: dict[int, _Recent] = {}
         self._to_scout, self._unseen = trio.open_memory_channel[int](_SCOUTED_AT_MOST)
 
     async def scout(self) -> None:
@@ -138,6 +154,12 @@ class View:
 
     async def _status(self, node: Node) -> os.stat_result | None:
         """The status there; None when only what the node remembers can be had."""
+        changes = self._tree.changes_in(node.ino)
+        recent = self._recent.get(node.ino)
+        asked_s = trio.current_time()
+        is_same = recent is not None and recent.changes == changes
+        if recent is not None and is_same and asked_s - recent.at_s < _RECENT_S:
+            return recent.status
         try:
             status = await self._source.status(node)
         except OSError as error:
@@ -151,7 +173,15 @@ class View:
                 raise
             return None
         attributes.take_status(node, status)
+        if node.kind == "directory":
+            if len(self._recent) >= _RECENT_AT_MOST:
+                self._recent.clear()
+            self._recent[node.ino] = _Recent(status, asked_s, changes)
         return status
+
+    def was_changed(self, node: Node) -> None:
+        """The attributes of a node are not what they were."""
+        self._tree.changed(node.ino)
 
     def _ours(self, slot: Slot) -> Found | None:
         binding = self._tree.binding(slot)

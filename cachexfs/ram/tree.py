@@ -53,6 +53,8 @@ class Tree:
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
         self._holding = {n.ino for n in self.nodes.values() if n.kind == "directory"}
         self._seen: dict[int, dict[bytes, os.stat_result]] = {}
+        self._changes: dict[int, int] = {}
+        self._change_count = 0
         self._noting: dict[int, list[dict[bytes, os.stat_result | None]]] = {}
         for slot, ino, seq in journal.bindings():
             self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
@@ -90,6 +92,7 @@ class Tree:
             node = Node(ino=self._reflected_ino(origin), kind=kind, origin=origin)
             self.nodes[node.ino] = node
             self._origins[origin] = node.ino
+            self.changed(node.ino)  # there may have been another one with this number
             if self.keeps_reflections:
                 node.names.add(slot)
                 node.place = slot
@@ -129,6 +132,7 @@ class Tree:
         self._bindings.pop(node.ino, None)
         self._holding.discard(node.ino)
         self._seen.pop(node.ino, None)
+        self._changes.pop(node.ino, None)
         self._journal.drop_node(node.ino)
 
     def _reflected_ino(self, origin: Origin) -> int:
@@ -210,8 +214,18 @@ class Tree:
             else:
                 del self._noting[parent]
 
+    def changes_in(self, parent: int) -> int:
+        """A number that is another one after each change of a directory there by us."""
+        return self._changes.get(parent, 0)
+
+    def changed(self, parent: int) -> None:
+        """A directory there, or its attributes, were changed by us."""
+        self._change_count += 1
+        self._changes[parent] = self._change_count
+
     def saw_name(self, slot: Slot, status: os.stat_result | None) -> None:
         """One name of a directory there, if the directory was ever seen whole."""
+        self.changed(slot.parent)
         for changes in self._noting.get(slot.parent, ()):
             changes[slot.name] = status
         entries = self._seen.get(slot.parent)
