@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import re
+import signal
 import subprocess
 import sys
 import time
