@@ -15,7 +15,6 @@ import logging
 import math
 import os
 import ssl
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,18 +26,11 @@ import trio
 from cachexfs.config import Member
 from cachexfs.durability.actions import (
     Action,
-    Attributes,
-    Link,
-    Mkdir,
-    Rename,
-    Rmdir,
-    Symlink,
-    Unlink,
 )
 from cachexfs.durability.states import State
-from cachexfs.peers import messages as m
 from cachexfs.peers import orders
 from cachexfs.peers.ahead import Sent
+from cachexfs.peers.catalogue import Catalogue, from_message
 from cachexfs.peers.chase import is_steady
 from cachexfs.peers.follower import Follower
 from cachexfs.peers.sender import PeerLink
@@ -124,8 +116,8 @@ class Replicator:
         self._tier = tier
         self._journal = journal
         self._observer = observer
-        self._node = node
         self._volume = volume
+        self._catalogue = Catalogue(tree, tier, node, volume)
         self._copies = copies
         self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted](math.inf)
         self._threads = trio.CapacityLimiter(1)
@@ -178,14 +170,14 @@ class Replicator:
 
     def order(self, action: Action) -> None:
         """Put a change of names at the end of the line, for every partner."""
-        for order in self._orders(action):
+        for order in self._catalogue.orders_for(action):
             self._to_line.send_nowait(self._noted(order))
 
     def mark_durable(self, node: Node) -> None:
         """The shared file system has the present version: replicas may go for room."""
         if node.life is not None and node.life.holders():
             path = self._tree.path_of(node)
-            order = orders.Durable(self._volume, path, self._wire_version(node))
+            order = orders.Durable(self._volume, path, self._catalogue.version(node))
             self._to_line.send_nowait(_Noted(order, {}))
 
     def reports(self) -> list[PeerReport]:
@@ -253,25 +245,7 @@ class Replicator:
         return True
 
     def _put(self, node: Node, item: _Waiting, sent: Sent) -> _FilePut:
-        assert node.blob is not None
-        status = self._tier.path(node.blob).stat()
-        replica = m.Replica(
-            volume=self._volume,
-            path=item.path,
-            kind="file",
-            owner=self._node,
-            version=self._wire_version(node),
-            closed_at_ns=node.settled_at_ns,
-            size_bytes=status.st_size,
-            crcs=node.crcs,
-            mode=status.st_mode & 0o7777,
-            uid=status.st_uid,
-            gid=status.st_gid,
-            atime_ns=status.st_atime_ns,
-            mtime_ns=status.st_mtime_ns,
-            xattrs=dict(node.xattrs),
-            job=node.job,
-        )
+        replica = self._catalogue.file(node, item.path)
         opener = partial(self._open_content, item.ino, item.version)
         return _FilePut(
             replica, opener, sent=sent, on_changed=partial(self._judge, item, sent),
@@ -293,10 +267,6 @@ class Replicator:
             return None
         assert node.blob is not None
         return self._tier.open(node.blob, os.O_RDONLY)
-
-    def _wire_version(self, node: Node) -> int:
-        """Versions on the wire grow for a path whichever inode has it: the time of settling."""
-        return node.settled_at_ns
 
     def _done(self, peer: str, order: orders.Order, outcome: orders.Outcome) -> None:
         if (number := self._unacknowledged.pop((peer, order), None)) is not None:
@@ -327,7 +297,7 @@ class Replicator:
     def _resubmit_noted(self) -> None:
         for name, link in self._links.items():
             for number, message in self._journal.outbox(name):
-                self._submit_noted(link, _from_message(_messages.decode(message)), number)
+                self._submit_noted(link, from_message(message), number)
 
     def _resubmit_bare(self) -> None:
         """Links and directories that the shared file system does not have yet, parents first.
@@ -343,61 +313,13 @@ class Replicator:
             if (binding := self._tree.binding(slot)) and binding.ino == node.ino
         }
         for path, node in sorted(bare.items(), key=lambda item: item[0]):
-            order = orders.Put(self._bare_replica(node, path))
+            order = orders.Put(self._catalogue.bare(node, path))
             self._to_line.send_nowait(_Noted(order, {}))
 
     def _submit_noted(self, link: PeerLink, order: orders.Order, number: int | None) -> None:
         if number is not None:
             self._unacknowledged[link.name, order] = number
         link.submit(order)
-
-    def _orders(self, action: Action) -> list[orders.Order]:
-        path, volume = self._tree.path, self._volume
-        match action:
-            case Rename(_, old, new, exchange):
-                return [orders.Rename(volume, path(old), path(new), exchange)]
-            case Unlink(_, slot) | Rmdir(_, slot):
-                return [orders.Unlink(volume, path(slot), time.time_ns())]
-            case Link(_, old, new):
-                return [orders.Link(volume, path(old), path(new))]
-            case Mkdir(ino, slot) | Symlink(ino, slot):
-                return [orders.Put(self._bare_replica(self._tree.nodes[ino], path(slot)))]
-            case Attributes(ino):
-                node = self._tree.nodes[ino]
-                return [self._attributes(node)] if node.blob is not None else []
-        return []
-
-    def _bare_replica(self, node: Node, path: bytes) -> m.Replica:
-        now = time.time_ns()
-        return m.Replica(
-            volume=self._volume,
-            path=path,
-            kind="symlink" if node.kind == "symlink" else "directory",
-            owner=self._node,
-            version=now,
-            closed_at_ns=now,
-            mode=node.mode & 0o7777,
-            uid=node.uid,
-            gid=node.gid,
-            atime_ns=node.atime_ns or now,
-            mtime_ns=node.mtime_ns or now,
-            target=node.target,
-            job=node.job,
-        )
-
-    def _attributes(self, node: Node) -> orders.Attrs:
-        assert node.blob is not None
-        status = self._tier.path(node.blob).stat()
-        return orders.Attrs(
-            self._volume,
-            self._tree.path_of(node),
-            status.st_mode & 0o7777,
-            status.st_uid,
-            status.st_gid,
-            status.st_atime_ns,
-            status.st_mtime_ns,
-            dict(node.xattrs),
-        )
 
     # --- partners -------------------------------------------------------------------------------
 
@@ -446,18 +368,3 @@ class NoPartners:
     def problems(self) -> list[Problem]:
         """None."""
         return []
-
-
-_messages: msgspec.msgpack.Decoder[m.Rename | m.Unlink | m.Link] = msgspec.msgpack.Decoder(
-    m.Rename | m.Unlink | m.Link
-)
-
-
-def _from_message(message: m.Rename | m.Unlink | m.Link) -> orders.Order:
-    match message:
-        case m.Rename(_, volume, old, new, exchange):
-            return orders.Rename(volume, old, new, exchange)
-        case m.Unlink(_, volume, path, at_ns):
-            return orders.Unlink(volume, path, at_ns)
-        case m.Link(_, volume, old, new):
-            return orders.Link(volume, old, new)

@@ -1,0 +1,130 @@
+"""What files and changes of names look like on the wire.
+
+Paths are those at the moment of the call: the line keeps the order in which things happened, so a
+path is right when its turn comes.
+"""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from cachexfs.durability.actions import (
+    Action,
+    Attributes,
+    Link,
+    Mkdir,
+    Rename,
+    Rmdir,
+    Symlink,
+    Unlink,
+)
+from cachexfs.peers import messages as m
+from cachexfs.peers import orders
+from cachexfs.ram.node import Node
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+
+class Catalogue:
+    """Describes the nodes of one mount for its peers."""
+
+    def __init__(self, tree: Tree, tier: Tier, node: str, volume: str) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._node = node
+        self._volume = volume
+
+    def version(self, node: Node) -> int:
+        """Versions on the wire grow for a path whichever inode has it: the time of settling."""
+        return node.settled_at_ns
+
+    def file(self, node: Node, path: bytes) -> m.Replica:
+        """A captured file whose checksums are known."""
+        assert node.blob is not None
+        status = self._tier.path(node.blob).stat()
+        return m.Replica(
+            volume=self._volume,
+            path=path,
+            kind="file",
+            owner=self._node,
+            version=self.version(node),
+            closed_at_ns=node.settled_at_ns,
+            size_bytes=status.st_size,
+            crcs=node.crcs,
+            mode=status.st_mode & 0o7777,
+            uid=status.st_uid,
+            gid=status.st_gid,
+            atime_ns=status.st_atime_ns,
+            mtime_ns=status.st_mtime_ns,
+            xattrs=dict(node.xattrs),
+            job=node.job,
+        )
+
+    def orders_for(self, action: Action) -> list[orders.Order]:
+        """What a peer has to do about a change of names or attributes."""
+        path, volume = self._tree.path, self._volume
+        match action:
+            case Rename(_, old, new, exchange):
+                return [orders.Rename(volume, path(old), path(new), exchange)]
+            case Unlink(_, slot) | Rmdir(_, slot):
+                return [orders.Unlink(volume, path(slot), time.time_ns())]
+            case Link(_, old, new):
+                return [orders.Link(volume, path(old), path(new))]
+            case Mkdir(ino, slot) | Symlink(ino, slot):
+                return [orders.Put(self.bare(self._tree.nodes[ino], path(slot)))]
+            case Attributes(ino):
+                node = self._tree.nodes[ino]
+                return [self.attributes(node)] if node.blob is not None else []
+        return []
+
+    def bare(self, node: Node, path: bytes) -> m.Replica:
+        """A directory or a symbolic link, which has no content."""
+        now = time.time_ns()
+        return m.Replica(
+            volume=self._volume,
+            path=path,
+            kind="symlink" if node.kind == "symlink" else "directory",
+            owner=self._node,
+            version=now,
+            closed_at_ns=now,
+            mode=node.mode & 0o7777,
+            uid=node.uid,
+            gid=node.gid,
+            atime_ns=node.atime_ns or now,
+            mtime_ns=node.mtime_ns or now,
+            target=node.target,
+            job=node.job,
+        )
+
+    def attributes(self, node: Node) -> orders.Attrs:
+        """The attributes of a captured file."""
+        assert node.blob is not None
+        status = self._tier.path(node.blob).stat()
+        return orders.Attrs(
+            self._volume,
+            self._tree.path_of(node),
+            status.st_mode & 0o7777,
+            status.st_uid,
+            status.st_gid,
+            status.st_atime_ns,
+            status.st_mtime_ns,
+            dict(node.xattrs),
+        )
+
+
+_messages: msgspec.msgpack.Decoder[m.Rename | m.Unlink | m.Link] = msgspec.msgpack.Decoder(
+    m.Rename | m.Unlink | m.Link
+)
+
+
+def from_message(packed: bytes) -> orders.Order:
+    """An order that was kept as its message."""
+    match _messages.decode(packed):
+        case m.Rename(_, volume, old, new, exchange):
+            return orders.Rename(volume, old, new, exchange)
+        case m.Unlink(_, volume, path, at_ns):
+            return orders.Unlink(volume, path, at_ns)
+        case m.Link(_, volume, old, new):
+            return orders.Link(volume, old, new)
