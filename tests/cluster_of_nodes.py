@@ -27,6 +27,9 @@ from cachexfs.errors import CacheXError
 
 WAIT_S = 20.0
 
+DATA_PATHS = {"passthrough": "", "portable": '[mount]\ndata_path = "portable"\n'}
+"""Data path -> the configuration that leads to it where kernel and privileges allow both."""
+
 
 def free_port() -> int:
     """A TCP port of the loopback that nobody listens on."""

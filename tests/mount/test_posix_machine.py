@@ -4,7 +4,8 @@ A run is the same every time. For a longer search with other seeds:
 
     CACHEXFS_SOAK=5000 python -m pytest tests/mount/test_posix_machine.py -s --timeout=0
 
-plays that many examples, and prints a seed when one fails; `--hypothesis-seed=N` repeats it.
+plays that many examples on each data path (`-k portable` for one), and prints a seed when one
+fails; `--hypothesis-seed=N` repeats it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hypothesis.stateful import (
 
 from cachexfs.client import of_path
 from cachexfs.errors import CacheXError
-from tests.cluster_of_nodes import Node, nodes
+from tests.cluster_of_nodes import DATA_PATHS, Node, nodes
 from tests.mount.two_trees import (
     EXCHANGE,
     NOREPLACE,
@@ -43,7 +44,7 @@ from tests.mount.two_trees import (
     snapshot,
 )
 
-EXAMPLES = int(os.environ.get("CACHEXFS_SOAK", "400"))
+EXAMPLES = int(os.environ.get("CACHEXFS_SOAK", "200"))
 SOAKING = "CACHEXFS_SOAK" in os.environ
 STEPS = 40
 PATIENCE_S = 5.0
@@ -284,11 +285,16 @@ class Posix(RuleBasedStateMachine):
         assert not source.exists()
 
 
-@pytest.fixture(scope="module")
-def one_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+@pytest.fixture(
+    scope="module", params=[pytest.param("passthrough", marks=pytest.mark.root), "portable"]
+)
+def one_mount(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Node]:
     base = tmp_path_factory.mktemp("posix")
-    with nodes(base) as (node,):
+    with nodes(base, extra=DATA_PATHS[request.param]) as (node,):
         node.mount()
+        assert node.report()["data_path"] == request.param
         yield node
         print(node.log)
         assert "Traceback" not in node.log

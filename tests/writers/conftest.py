@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster_of_nodes import Node, nodes
+from tests.cluster_of_nodes import DATA_PATHS, Node, nodes
 from tests.writers.place import Place
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
-    """Node a, mounted, with its replicas at node b."""
-    with nodes(tmp_path_factory.mktemp("writers"), "ab") as (a, b):
+@pytest.fixture(
+    scope="module", params=[pytest.param("passthrough", marks=pytest.mark.root), "portable"]
+)
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[tuple[Node, Node]]:
+    """Node a, mounted on each data path, with its replicas at node b."""
+    extra = DATA_PATHS[request.param]
+    with nodes(tmp_path_factory.mktemp("writers"), "ab", extra=extra) as (a, b):
         b.start_peer()
         a.mount()
+        assert a.report()["data_path"] == request.param
         yield a, b
 
 
