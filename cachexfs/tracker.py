@@ -146,6 +146,10 @@ class Tracker:
         """After a restart: take the file's way up where the journal left it."""
         if node.life is None or node.blob is None:
             return
+        if node.writers:  # the mount outlived the daemon: its last close starts what was held
+            if node.state is State.CAPTURED:
+                self._held[node.ino] = (Effect.REPLICATE, Effect.FLUSH)
+            return
         if node.state is State.OPEN:
             self.settled(node)
             return

@@ -52,7 +52,6 @@ def unfinished(tree: Tree) -> list[Node]:
         node
         for node in tree.captured()
         if node.names
-        and not node.writers
         and node.state in (State.OPEN, State.CAPTURED, State.REPLICATED)
     ]
     return sorted(waiting, key=lambda node: (node.settled_at_ns, node.ino))
