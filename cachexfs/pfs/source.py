@@ -1,8 +1,6 @@
 """Asking the shared file system, with a time limit: what the mount needs while a program waits.
 
-Every call runs in a thread. One that does not come back in time is left behind, and as long as one
-is out, others fail at once instead of waiting in line: a program never waits for more than one time
-limit. A probe finds out when the file system is well again.
+Every call runs in a thread (`patience`), and has its time limit there.
 
 Objects are reached through a directory's descriptor and a name, and are held against the identity
 that the node is known by; so a name that another node has reused is never mistaken for the old one.
@@ -13,19 +11,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import trio
-
 from cachexfs.durability.actions import Slot
 from cachexfs.pfs import renameat2
 from cachexfs.pfs.directories import Directories
-from cachexfs.pfs.health import Health, SourceBlocked, is_trouble
+from cachexfs.pfs.health import Health, is_trouble
+from cachexfs.pfs.patience import Patience
 from cachexfs.ram.attributes import Changes, apply, read_xattrs
 from cachexfs.ram.node import HIDDEN, ROOT, Node, Origin
 from cachexfs.ram.tier import copy_range, data_ranges
@@ -36,8 +32,6 @@ T = TypeVar("T")
 Seen = dict[Slot, os.stat_result | None]
 """What names were seen to stand for; None for nothing."""
 
-_THREADS = 32
-_PROBE_EVERY_S = 0.5
 _NOTHING_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 
@@ -60,77 +54,12 @@ class Source:
         self.path = path
         self.health = Health(timeout_s, time.monotonic)
         self.directories = Directories(path, tree)
-        self._timeout_s = timeout_s
-        self._foreground = trio.CapacityLimiter(_THREADS)
-        self._background = trio.CapacityLimiter(_THREADS)
-        self._probes = trio.CapacityLimiter(1)
-        self._left_behind: list[trio.Event] = []
-
-    # --- threads and time -----------------------------------------------------------------------
-
-    async def ask(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread, for at most the time limit."""
-        if self.health.is_blocked:
-            raise SourceBlocked
-        return await self._limited(call, self._foreground)
-
-    async def _alter(self, call: Callable[[], T]) -> T:
-        """As `ask`, for a change. One that is left behind may still be made, whenever that is; so
-        `work`, which carries out what comes after it, waits until it has come back.
-        """
-        token, back, started = trio.lowlevel.current_trio_token(), trio.Event(), threading.Event()
-
-        def run() -> T:
-            started.set()
-            try:
-                return call()
-            finally:
-                with suppress(trio.RunFinishedError):
-                    token.run_sync_soon(back.set)
-
-        try:
-            return await self.ask(run)
-        except SourceBlocked:
-            if started.is_set():
-                self._left_behind.append(back)
-            raise
-
-    async def work(self, call: Callable[[], T]) -> T:
-        """Run a call in a thread, for as long as it takes; left behind when cancelled.
-
-        Copying may rightly take minutes, so it says nothing about whether the source answers.
-        """
-        while self._left_behind:
-            await self._left_behind[-1].wait()
-            self._left_behind = [back for back in self._left_behind if not back.is_set()]
-        return await trio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=self._background)
+        self._patience = Patience(self.health, timeout_s)
+        self.work = self._patience.work
 
     async def watch(self) -> None:
         """Look at the root from time to time, so that silence is noticed, and its end."""
-        while True:
-            try:
-                await self._limited(lambda: self._stat_of(_Place(ROOT, None, None)), self._probes)
-            except OSError as error:
-                self.health.note(error)
-            await trio.sleep(_PROBE_EVERY_S)
-
-    async def _limited(self, call: Callable[[], T], limiter: trio.CapacityLimiter) -> T:
-        with trio.move_on_after(self._timeout_s):
-            return await trio.to_thread.run_sync(
-                self._watched, call, abandon_on_cancel=True, limiter=limiter
-            )
-        raise SourceBlocked
-
-    def _watched(self, call: Callable[[], T]) -> T:
-        number = self.health.begin()
-        error: OSError | None = None
-        try:
-            return call()
-        except OSError as caught:
-            error = caught
-            raise
-        finally:
-            self.health.end(number, error)
+        await self._patience.watch(lambda: self._stat_of(_Place(ROOT, None, None)))
 
     def is_trouble(self, error: OSError) -> bool:
         """Whether an error is the file system's own trouble, to be waited out."""
@@ -194,8 +123,9 @@ class Source:
 
     async def lookup(self, slot: Slot) -> os.stat_result | None:
         """The status of a name; None when there is nothing."""
-
-        return None if slot.name.startswith(HIDDEN) else await self.ask(lambda: self._at(slot))
+        if slot.name.startswith(HIDDEN):
+            return None
+        return await self._patience.ask(lambda: self._at(slot))
 
     def look(self, *slots: Slot) -> Seen:
         """What names stand for, in the thread that calls."""
@@ -217,21 +147,21 @@ class Source:
             with self.directory(ino) as fd:
                 return _list(fd)
 
-        return await self.ask(call)
+        return await self._patience.ask(call)
 
     async def status(self, node: Node) -> os.stat_result:
         """The status of a node's object."""
         place = _place(node)
-        return await self.ask(lambda: self._stat_of(place))
+        return await self._patience.ask(lambda: self._stat_of(place))
 
     async def open(self, node: Node) -> int:
         """A descriptor for reading a file."""
         place = _place(node)
-        return await self.ask(lambda: self._open(os.O_RDONLY | os.O_NOFOLLOW, place))
+        return await self._patience.ask(lambda: self._open(os.O_RDONLY | os.O_NOFOLLOW, place))
 
     async def read(self, fd: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes at `offset` of an open file."""
-        return await self.ask(lambda: os.pread(fd, length, offset))
+        return await self._patience.ask(lambda: os.pread(fd, length, offset))
 
     async def copy_out(self, source: int, target: int) -> None:
         """Copy the whole content of one open file into another; holes stay holes."""
@@ -255,7 +185,7 @@ class Source:
             finally:
                 os.close(fd)
 
-        return await self.ask(call)
+        return await self._patience.ask(call)
 
     async def statvfs(self) -> os.statvfs_result:
         """Room on the shared file system."""
@@ -264,7 +194,7 @@ class Source:
             with self.object(ROOT, None, None) as path:
                 return os.statvfs(path)
 
-        return await self.ask(call)
+        return await self._patience.ask(call)
 
     async def xattrs(self, node: Node) -> dict[bytes, bytes]:
         """All extended attributes of a node's object."""
@@ -274,7 +204,7 @@ class Source:
             with self.object(*place) as path:
                 return read_xattrs(path)
 
-        return await self.ask(call)
+        return await self._patience.ask(call)
 
     async def getxattr(self, node: Node, name: bytes) -> bytes:
         """One extended attribute of a node's object."""
@@ -284,13 +214,13 @@ class Source:
             with self.object(*place) as path:
                 return os.getxattr(path, name)
 
-        return await self.ask(call)
+        return await self._patience.ask(call)
 
     # --- changes, made at once ------------------------------------------------------------------
 
     async def mkdir(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
         """Make a directory."""
-        return await self._alter(lambda: self.make_directory(slot, mode, uid, gid))
+        return await self._patience.alter(lambda: self.make_directory(slot, mode, uid, gid))
 
     def make_directory(self, slot: Slot, mode: int, uid: int, gid: int) -> os.stat_result:
         """As `mkdir`, in the thread that calls. A set-group-ID parent passes its group on."""
@@ -311,7 +241,7 @@ class Source:
                 _own(slot.name, fd, uid, gid)
                 return os.stat(slot.name, dir_fd=fd, follow_symlinks=False)
 
-        return await self._alter(call)
+        return await self._patience.alter(call)
 
     async def unlink(self, slot: Slot) -> Seen:
         """Remove a name."""
@@ -321,7 +251,7 @@ class Source:
                 os.unlink(slot.name, dir_fd=fd)
             return {slot: None}
 
-        return await self._alter(call)
+        return await self._patience.alter(call)
 
     async def rmdir(self, slot: Slot) -> Seen:
         """Remove an empty directory; what we hid in it does not count."""
@@ -330,7 +260,7 @@ class Source:
             self.remove_directory(slot)
             return {slot: None}
 
-        return await self._alter(call)
+        return await self._patience.alter(call)
 
     def remove_directory(self, slot: Slot) -> None:
         """As `rmdir`, in the thread that calls."""
@@ -350,7 +280,7 @@ class Source:
             self.move(old, new, flags)
             return self.look(old, new)
 
-        return await self._alter(call)
+        return await self._patience.alter(call)
 
     def move(self, old: Slot, new: Slot, flags: int = 0) -> None:
         """As `rename`, in the thread that calls."""
@@ -364,7 +294,7 @@ class Source:
             self.make_link(old, new)
             return self.look(old, new)
 
-        return await self._alter(call)
+        return await self._patience.alter(call)
 
     def make_link(self, old: Slot, new: Slot) -> None:
         """As `link`, in the thread that calls."""
@@ -380,7 +310,7 @@ class Source:
                 apply(path, changes)
                 return os.stat(path)
 
-        return await self._alter(call)
+        return await self._patience.alter(call)
 
     async def setxattr(self, node: Node, name: bytes, value: bytes | None) -> None:
         """Set an extended attribute, or remove it with None."""
@@ -393,7 +323,7 @@ class Source:
                 else:
                     os.setxattr(path, name, value)
 
-        await self._alter(call)
+        await self._patience.alter(call)
 
 
 def _place(node: Node) -> _Place:
