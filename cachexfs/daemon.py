@@ -8,7 +8,6 @@ import os
 import resource
 import secrets
 import signal
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -49,9 +48,6 @@ from cachexfs.ram.tree import Tree
 from cachexfs.tracker import Tracker
 
 log = logging.getLogger(__name__)
-
-SWITCH_S = 0.0005
-"""How long a thread may keep the others from running Python code; by default 5 ms."""
 
 OOM_SCORE = -900
 """The daemon holds the only copy of files: it dies last (proc(5), oom_score_adj)."""
@@ -279,11 +275,7 @@ def _overflow(config: Config, wanted: Wanted, epoch: str) -> Path:
 
 
 def _protect() -> None:
-    """As many descriptors as the kernel allows, and the last place among the out-of-memory.
-
-    And the event loop, which programs wait for, is not kept from running by busy threads.
-    """
-    sys.setswitchinterval(SWITCH_S)
+    """As many descriptors as the kernel allows, and the last place among the out-of-memory."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if os.geteuid() == 0:

@@ -51,8 +51,7 @@ def unfinished(tree: Tree) -> list[Node]:
     waiting = [
         node
         for node in tree.captured()
-        if node.names
-        and node.state in (State.OPEN, State.CAPTURED, State.REPLICATED)
+        if node.names and node.state in (State.OPEN, State.CAPTURED, State.REPLICATED)
     ]
     return sorted(waiting, key=lambda node: (node.settled_at_ns, node.ino))
 
