@@ -43,6 +43,7 @@ from cachexfs.ram.node import HIDDEN
 from cachexfs.ram.prewarm import Prewarm
 from cachexfs.ram.revive import revive, unfinished
 from cachexfs.ram.room import Room
+from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier, open_tier
 from cachexfs.ram.tree import Tree
 from cachexfs.tracker import Tracker
@@ -92,9 +93,10 @@ def _compose(
     is_taken_over = _saved_init(wanted, journal) is not None
     missing = revive(tree, tier, is_taken_over=is_taken_over)
     source = Source(wanted.source, tree, config.mount.pfs_timeout)
-    tracker = Tracker(tree, tier, config.replication.replicas)
-    publisher = Publisher(tree, tier, journal, source, tracker, tag=epoch)
-    replicator = _replicator(config, wanted, tree, tier, journal, tracker, secret)
+    sums = Sums(tree, tier)
+    tracker = Tracker(tree, tier, sums, config.replication.replicas)
+    publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch)
+    replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret)
     tracker.publisher, tracker.replicator = publisher, replicator
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)
     tracker.room = room
@@ -199,7 +201,12 @@ class _Mount:
                     await nursery.start(self.replicator.run)
                 for node in unfinished(self.tree):
                     self.tracker.resume(node)
-                for task in (self.source.watch, self.view.scout, self.tracker.insist):
+                for task in (
+                    self.source.watch,
+                    self.view.scout,
+                    self.tracker.insist,
+                    self.tracker.recheck,
+                ):
                     nursery.start_soon(task)
                 if self.prewarm is not None:
                     nursery.start_soon(self.prewarm.run)
@@ -228,6 +235,7 @@ def _replicator(
     wanted: Wanted,
     tree: Tree,
     tier: Tier,
+    sums: Sums,
     journal: Journal,
     tracker: Tracker,
     secret: bytes,
@@ -237,6 +245,7 @@ def _replicator(
     return Replicator(
         tree,
         tier,
+        sums,
         journal,
         tracker,
         node=config.node.name,

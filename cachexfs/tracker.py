@@ -6,6 +6,7 @@ a level waits here. Nothing but `wait` awaits, so every method is atomic for the
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -29,6 +30,7 @@ from cachexfs.durability.life import (
 )
 from cachexfs.durability.states import Effect, State
 from cachexfs.ram.node import Node, Signature
+from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -88,6 +90,7 @@ class Tracker:
         self,
         tree: Tree,
         tier: Tier,
+        sums: Sums,
         copies_wanted: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -95,6 +98,8 @@ class Tracker:
         self._tier = tier
         self._copies_wanted = copies_wanted
         self._clock = clock
+        self._sums = sums
+        self._to_recheck, self._unsure = trio.open_memory_channel[int](math.inf)
         self._waiters: dict[int, list[_Waiter]] = {}
         self._held: dict[int, tuple[Effect, ...]] = {}
 
@@ -138,9 +143,28 @@ class Tracker:
                 node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())
             if start:
+                node.unsure |= node.writers > 0 and node.backing_id is not None
                 for effect in self._held.pop(node.ino, ()):
                     self._set_off(node, effect)
             self._tree.save(node)
+
+    def closed(self, node: Node) -> None:
+        """The last writer is gone: what settled before it went may have changed since, unseen."""
+        if node.unsure:
+            self._to_recheck.send_nowait(node.ino)
+
+    async def recheck(self) -> None:
+        """Hold files that were `unsure` against their checksums, once nobody writes them."""
+        async for ino in self._unsure:
+            node = self._tree.nodes.get(ino)
+            if node is None or node.life is None or node.writers:
+                continue
+            if await self._sums.have_changed(node, node.life.version) and not node.writers:
+                self.written(node)
+                self.settled(node)
+            node.unsure = node.writers > 0
+            if node.ino in self._tree.nodes:
+                self._tree.save(node)
 
     def resume(self, node: Node) -> None:
         """After a restart: take the file's way up where the journal left it."""
@@ -150,6 +174,7 @@ class Tracker:
             if node.state is State.CAPTURED:
                 self._held[node.ino] = (Effect.REPLICATE, Effect.FLUSH)
             return
+        self.closed(node)
         if node.state is State.OPEN:
             self.settled(node)
             return

@@ -254,6 +254,7 @@ class OpenFiles:
             self._leave(node, writing)
             if node.writers == 0:  # also of a reader: open(2) may create and not write
                 self._safety.settled(node)
+                self._safety.closed(node)
 
     def _let_go(self, node: Node) -> None:
         """The last close: the kernel does not need the backing file any more."""

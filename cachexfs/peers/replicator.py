@@ -35,9 +35,9 @@ from cachexfs.peers.chase import is_steady
 from cachexfs.peers.follower import Follower
 from cachexfs.peers.sender import PeerLink
 from cachexfs.peers.transfer import Compression
-from cachexfs.ram import checksums
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import Node
+from cachexfs.ram.sums import Sums, is_present
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 from cachexfs.status.report import PeerReport, Problem
@@ -99,6 +99,7 @@ class Replicator:
         self,
         tree: Tree,
         tier: Tier,
+        sums: Sums,
         journal: Journal,
         observer: Observer,
         *,
@@ -114,13 +115,13 @@ class Replicator:
     ) -> None:
         self._tree = tree
         self._tier = tier
+        self._sums = sums
         self._journal = journal
         self._observer = observer
         self._volume = volume
         self._catalogue = Catalogue(tree, tier, node, volume)
         self._copies = copies
         self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted](math.inf)
-        self._threads = trio.CapacityLimiter(1)
         self._unacknowledged: dict[tuple[str, orders.Order], int] = {}
         self._links = {
             member.name: PeerLink(
@@ -212,37 +213,12 @@ class Replicator:
                 self._submit_noted(link, item.order, item.numbers.get(name))
             return
         node = self._tree.nodes.get(item.ino)
-        if node is None or not self._is_present(node, item.version):
-            return
-        if not node.has_known_crcs and not await self._compute(node, item.version):
+        if node is None or not await self._sums.ensure(node, item.version):
             return
         for partner in item.partners:
             link = self._links[partner]
             link.submit(self._put(node, item, self._follower.take(node, link)))
         self._follower.offered(node)
-
-    def _is_present(self, node: Node, version: int) -> bool:
-        life = node.life
-        return (
-            life is not None
-            and life.version == version == life.settled
-            and node.blob is not None
-            and bool(node.names)
-        )
-
-    async def _compute(self, node: Node, version: int) -> bool:
-        assert node.blob is not None
-        path = self._tier.path(node.blob)
-        try:
-            _, crcs = await trio.to_thread.run_sync(checksums.of_file, path, limiter=self._threads)
-        except OSError as error:
-            log.warning("%s cannot be read for its checksums: %s", path, error)
-            return False
-        if not self._is_present(node, version):
-            return False
-        node.crcs, node.crcs_version = crcs, version
-        self._tree.save(node)
-        return True
 
     def _put(self, node: Node, item: _Waiting, sent: Sent) -> _FilePut:
         replica = self._catalogue.file(node, item.path)
@@ -263,7 +239,7 @@ class Replicator:
 
     def _open_content(self, ino: int, version: int) -> int | None:
         node = self._tree.nodes.get(ino)
-        if node is None or not self._is_present(node, version):
+        if node is None or not is_present(node, version):
             return None
         assert node.blob is not None
         return self._tier.open(node.blob, os.O_RDONLY)

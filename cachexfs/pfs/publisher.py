@@ -29,6 +29,7 @@ from cachexfs.pfs.deeds import Deeds
 from cachexfs.pfs.source import Source
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import ROOT, Node
+from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -79,6 +80,7 @@ class Publisher:
         self,
         tree: Tree,
         tier: Tier,
+        sums: Sums,
         journal: Journal,
         source: Source,
         observer: Observer,
@@ -87,6 +89,7 @@ class Publisher:
     ) -> None:
         self._tree = tree
         self._tier = tier
+        self._sums = sums
         self._journal = journal
         self._source = source
         self._observer = observer
@@ -180,6 +183,7 @@ class Publisher:
             if is_small or not self._has_ground(action):
                 await errand.turn.wait()
             await self._give_way(begun_s + _GIVE_WAY_S)
+            await self._sum_first(action)
             if not is_small:
                 await self._insist(errand, lambda: self._flush(errand, action))
                 await errand.turn.wait()
@@ -188,6 +192,12 @@ class Publisher:
             await errand.turn.wait()
             await self._insist(errand, lambda: self._deeds.perform(errand.entry))
         self._close(errand)
+
+    async def _sum_first(self, action: Publish) -> None:
+        """A file that may change unseen is summed before it is copied: see `ram/sums.py`."""
+        node = self._tree.nodes.get(action.ino)
+        if node is not None and node.unsure:
+            await self._sums.ensure(node, action.version)
 
     def _is_small(self, action: Publish) -> bool:
         blob = self._blob_of(action)

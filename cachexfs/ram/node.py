@@ -48,7 +48,8 @@ class Node(msgspec.Struct, kw_only=True):
     of older versions that still wait to be published. `settled_as` is what the blob looked like
     when it last settled, and `backing_id` is set while the kernel reads and writes it past us.
     `trusted_as` is what it looked like when its set-ID bits were given to it.
-    `counted` are the requests by which `opens` and `writers` changed last.
+    `counted` are the requests by which `opens` and `writers` changed last. `unsure`: it settled
+    while a program could still write it past us.
     """
 
     ino: int
@@ -82,6 +83,7 @@ class Node(msgspec.Struct, kw_only=True):
     trusted_as: Signature | None = None
     backing_id: int | None = None
     counted: list[int] = []
+    unsure: bool = False
     lookups: int = 0
     opens: int = 0
     writers: int = 0

@@ -473,7 +473,6 @@ def test_appending_to_a_durable_file_that_was_evicted(linked: Node) -> None:
     assert (linked.source / "log").read_bytes() == b"one\ntwo\nthree\n"
 
 
-@pytest.mark.xfail(reason="nothing tells the daemon of such a store", strict=True)
 def test_stores_through_a_map_after_fsync_reach_the_source(linked: Node) -> None:
     """The pages are writable already: neither a fault nor a time stamp tells of the store."""
     fd = os.open(linked.mountpoint / "file", os.O_CREAT | os.O_RDWR)

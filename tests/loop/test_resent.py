@@ -31,6 +31,7 @@ from cachexfs.pfs.source import Source
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import ROOT
 from cachexfs.ram.room import Room
+from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 from cachexfs.tracker import Tracker
@@ -66,8 +67,9 @@ class Bench:
         self.tree.keeps_reflections = True
         tier = Tier(base / "ram", 1 << 30, pages="", private=False)
         source = Source(self.source_dir, self.tree, 2.0)
-        tracker = Tracker(self.tree, tier, 1)
-        self.publisher = Publisher(self.tree, tier, journal, source, tracker, tag="t")
+        sums = Sums(self.tree, tier)
+        tracker = Tracker(self.tree, tier, sums, 1)
+        self.publisher = Publisher(self.tree, tier, sums, journal, source, tracker, tag="t")
         tracker.publisher, tracker.replicator = self.publisher, NoPartners()
         room = Room(self.tree, tier, tracker.evicted, tracker.is_busy)
         tracker.room = room
