@@ -101,7 +101,7 @@ class Reporter:
         unsafe = [n for n in files if state_of(n) in (State.OPEN, State.CAPTURED)]
         pending = [self.file(n) for n in files if state_of(n) is not State.DURABLE]
         problems = [problem for source in self._problems for problem in source()]
-        problems += self._lost(files)
+        problems += self._lost(files) + self._only_at_peers(files)
         usage = self._tier.usage()
         return r.MountReport(
             mountpoint=self._facts.mountpoint,
@@ -129,6 +129,17 @@ class Reporter:
     def _oldest_s(self, unsafe: list[Node]) -> float | None:
         settled = [node.settled_at_ns for node in unsafe if node.settled_at_ns]
         return round((time.time_ns() - min(settled)) / 1e9, 3) if settled else None
+
+    def _only_at_peers(self, files: list[Node]) -> list[r.Problem]:
+        return [
+            r.Problem(
+                "OnlyAtPeers",
+                f"{os.fsdecode(self._tree.path_of(node))}: only {', '.join(node.life.holders())}",
+                "bring it back with cachexfs recover",
+            )
+            for node in files
+            if node.life and node.blob is None and node.state is State.REPLICATED
+        ]
 
     def _lost(self, files: list[Node]) -> list[r.Problem]:
         return [

@@ -197,7 +197,9 @@ class Verbs:
                 await self.safety.wait(node, level)
 
     def _late(self, level: State) -> list[Node]:
-        late = [n for n in self.tree.captured() if n.names and State.LOST < n.state < level]
+        # What only peers hold will not get any further from here, however long one waits.
+        ours = (n for n in self.tree.captured() if n.names and n.blob is not None)
+        late = [n for n in ours if State.LOST < n.state < level]
         if not late and level is State.DURABLE and self.pending.waiting():
             return [self.tree.root]
         return late

@@ -15,6 +15,7 @@ import logging
 import os
 import stat
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyfuse3
 import trio
@@ -232,9 +233,14 @@ class OpenFiles:
             os.chmod(self._tier.name(node.blob), status.st_mode & 0o7777 & ~_SET_IDS)
 
     def before_settling(self, node: Node) -> None:
-        """To be called before an fsync or a rename settles a file."""
+        """To be called before an fsync or a rename settles a file.
+
+        What settled before while it was open may have changed through a mapping, without a sign.
+        """
         if node.writers:
             self._note_changes(node)
+            if node.unsure:
+                self._safety.written(node)
 
     def _journal_opens(self, node: Node) -> None:
         """The next daemon has to know what the kernel holds, if there can be a next daemon."""
@@ -277,7 +283,7 @@ class OpenFiles:
     def _bury(self, node: Node) -> None:
         """The last name and the last descriptor are gone: so are the bytes."""
         if node.blob is not None:
-            self._tier.delete(node.blob)
+            self._tree.after_commit(partial(self._tier.delete, node.blob))
             node.blob = None
         if node.lookups == 0:
             self._tree.drop(node)

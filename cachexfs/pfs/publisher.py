@@ -18,6 +18,7 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -329,8 +330,7 @@ class Publisher:
 
     def _published(self, node: Node, action: Publish, made: copying.Committed) -> None:
         with self._tree.transaction():
-            if (blob := node.retained.pop(action.version, None)) is not None:
-                self._tier.delete(blob)
+            self._let_go(node, action.version)
             self._tree.identify(node, made.origin)
             node.signature, node.place = made.signature, action.slots[0]
             for slot in action.slots:
@@ -338,12 +338,19 @@ class Publisher:
             self._tree.save(node)
             self._observer.committed(node, action.version)
 
+    def _let_go(self, node: Node, version: int) -> None:
+        """The bytes of an old version were kept for its publishing only."""
+        blob = node.retained.pop(version, None)
+        if blob is not None:
+            self._tree.after_commit(partial(self._tier.delete, blob))
+
     async def _discard(self, errand: _Errand, action: Publish) -> None:
         temp = Slot(action.slots[0].parent, self._deeds.temp_name(errand.entry))
         node = self._tree.nodes.get(action.ino)
-        if node and (blob := node.retained.pop(action.version, None)) is not None:
-            self._tier.delete(blob)
-            self._tree.save(node)
+        if node is not None and action.version in node.retained:
+            with self._tree.transaction():
+                self._let_go(node, action.version)
+                self._tree.save(node)
         if not errand.copied:
             return
 

@@ -8,7 +8,7 @@ and nothing here waits for a disk, so it may be called from the event loop.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,6 +55,7 @@ class Journal:
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.executescript(SCHEMA)
         self._depth = 0
+        self._after: list[Callable[[], None]] = []
         self._to_save: dict[int, Node] = {}
         self._directories: dict[int, bytes] = {}
 
@@ -82,10 +83,24 @@ class Journal:
             raise
         self._end("COMMIT")
 
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Do what cannot be rolled back: when the transaction under way is on record, or now.
+
+        A blob that were deleted before would be missed by a journal that still knows its file.
+        """
+        if self._depth == 0:
+            call()
+        else:
+            self._after.append(call)
+
     def _end(self, how: str) -> None:
         self._depth -= 1
         if self._depth == 0 and self._db.in_transaction:
             self._db.execute(how)
+        if self._depth == 0:
+            calls, self._after = self._after, []
+            for call in calls if how == "COMMIT" else ():
+                call()
 
     def get(self, key: str) -> str | None:
         """A single value, None when it was never set."""

@@ -17,7 +17,7 @@ before the method returns.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
@@ -70,6 +70,10 @@ class Tree:
     def transaction(self) -> AbstractContextManager[None]:
         """Make several changes one. Nothing inside may await."""
         return self._journal.transaction()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Do what cannot be rolled back, once the changes under way are journaled."""
+        self._journal.after_commit(call)
 
     # --- nodes ----------------------------------------------------------------------------------
 

@@ -91,3 +91,18 @@ def test_a_transaction_is_all_or_nothing(path: Path) -> None:
     assert journal.get("a") is None
     assert journal.get("b") is None
     journal.close()
+
+
+def test_what_cannot_be_rolled_back_waits_for_the_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    done: list[str] = []
+    with pytest.raises(ZeroDivisionError), journal.transaction():
+        journal.after_commit(lambda: done.append("rolled back"))
+        raise ZeroDivisionError
+    with journal.transaction():
+        with journal.transaction():
+            journal.after_commit(lambda: done.append("on record"))
+        assert done == []
+    journal.after_commit(lambda: done.append("at once"))
+    assert done == ["on record", "at once"]
+    journal.close()
