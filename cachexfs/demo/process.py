@@ -1,4 +1,7 @@
-"""Child processes of the demo: each in a session of its own, ended by its own pid."""
+"""Child processes of the demo: each in a session of its own, ended with all that it started.
+
+A mount is two processes, the keeper and its daemon, in one process group.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +19,7 @@ from cachexfs.demo.waiting import NotTrue, Waiting
 
 READY_S = 30.0
 END_S = 10.0
+_LOOK_EVERY_S = 0.01
 
 
 class Child:
@@ -54,19 +59,27 @@ class Child:
         return self._process.poll()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if it still runs."""
-        if self.exit_code is None:
-            self._process.send_signal(number)
+        """Send a signal to it and to what it started, as far as they still run."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal and wait for the end; one that does not obey is killed."""
-        self.send(number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
-            return
-        self.send(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_S)
+        for attempt in (number, signal.SIGKILL):
+            self.send(attempt)
+            if self._has_ended(END_S):
+                return
+
+    def _has_ended(self, within_s: float) -> bool:
+        deadline = time.monotonic() + within_s
+        while time.monotonic() < deadline:
+            self._process.poll()
+            try:
+                os.killpg(self.pid, 0)
+            except ProcessLookupError:
+                return True
+            time.sleep(_LOOK_EVERY_S)
+        return False
 
     def last_words(self) -> str:
         """The last line of its log."""
