@@ -285,6 +285,7 @@ def _overflow(config: Config, wanted: Wanted, epoch: str) -> Path:
 
 def _protect() -> None:
     """As many descriptors as the kernel allows, and the last place among the out-of-memory."""
+    signal.signal(signal.SIGIO, signal.SIG_IGN)  # of a lease that is broken while we look
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if os.geteuid() == 0:

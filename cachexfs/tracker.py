@@ -35,6 +35,7 @@ from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
 _INSIST_EVERY_S = 0.2
+_MAPPED = "a program has it mapped for writing"
 
 
 class Publishing(Protocol):
@@ -101,6 +102,7 @@ class Tracker:
         self._sums = sums
         self._to_recheck, self._unsure = trio.open_memory_channel[int](math.inf)
         self._waiters: dict[int, list[_Waiter]] = {}
+        self._mapped: set[int] = set()
         self._held: dict[int, tuple[Effect, ...]] = {}
 
     # --- what programs did ----------------------------------------------------------------------
@@ -149,9 +151,32 @@ class Tracker:
             self._tree.save(node)
 
     def closed(self, node: Node) -> None:
-        """The last writer is gone: what settled before it went may have changed since, unseen."""
-        if node.unsure:
+        """The last writer is gone; its way to safety begins, unless the file is still mapped.
+
+        A mapping made past us belongs to the blob, not to the file that was closed: the program
+        goes on storing into it, and nobody tells us when it ends. So we look.
+        """
+        if node.life is None or node.blob is None or not node.names:
+            return
+        if node.opens and node.backing_id is not None:  # our own descriptor hides a mapping
+            node.unsure = True
+        elif self._tier.is_open_for_writing(node.blob):
+            node.reason = _MAPPED
+            self._mapped.add(node.ino)
+            return
+        self.settled(node)
+        if node.unsure and not node.opens:
             self._to_recheck.send_nowait(node.ino)
+
+    def _look_at_mapped(self) -> None:
+        for ino in sorted(self._mapped):
+            node = self._tree.nodes.get(ino)
+            if node is None or node.blob is None or node.opens:
+                self._mapped.discard(ino)  # gone, or open again: its close will come
+            elif not self._tier.is_open_for_writing(node.blob):
+                self._mapped.discard(ino)
+                node.reason = ""
+                self.closed(node)
 
     async def recheck(self) -> None:
         """Hold files that were `unsure` against their checksums, once nobody writes them."""
@@ -174,9 +199,11 @@ class Tracker:
             if node.state is State.CAPTURED:
                 self._held[node.ino] = (Effect.REPLICATE, Effect.FLUSH)
             return
+        was_open = node.state is State.OPEN
         self.closed(node)
-        if node.state is State.OPEN:
-            self.settled(node)
+        if node.ino in self._mapped and not was_open:
+            self._held[node.ino] = (Effect.REPLICATE, Effect.FLUSH)
+        if was_open or node.ino in self._mapped:
             return
         if len(node.life.holders()) < self._copies_wanted:
             self.replicator.replicate(node)
@@ -298,6 +325,7 @@ class Tracker:
         """
         while True:
             await trio.sleep(_INSIST_EVERY_S)
+            self._look_at_mapped()
             for ino in list(self._waiters):
                 node = self._tree.nodes.get(ino)
                 if node is not None and node.state is State.OPEN:

@@ -259,7 +259,6 @@ class OpenFiles:
                 self._note_changes(node)
             self._leave(node, writing)
             if node.writers == 0:  # also of a reader: open(2) may create and not write
-                self._safety.settled(node)
                 self._safety.closed(node)
 
     def _let_go(self, node: Node) -> None:

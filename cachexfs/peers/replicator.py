@@ -249,6 +249,8 @@ class Replicator:
             self._journal.delivered(number)
         if outcome.kind == "refused" and not isinstance(order, orders.Durable):
             log.warning("%s refuses: %s: %s", peer, outcome.code, outcome.detail)
+        if isinstance(order, _FilePut) and outcome == orders.CHANGED:
+            log.info("%r changed while it was sent to %s", order.replica.path, peer)
         if isinstance(order, _FilePut) and outcome.kind == "acked":
             node = self._tree.nodes.get(order.ino)
             if node is not None:

@@ -9,6 +9,8 @@ not less correct.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -106,6 +108,21 @@ class Tier:
     def is_overflowed(self, blob: int) -> bool:
         """Whether a blob lives outside the RAM."""
         return blob in self._overflowed
+
+    def is_open_for_writing(self, blob: int) -> bool:
+        """Whether anybody has a blob open, or mapped shared, for writing.
+
+        The kernel grants a read lease only on a file that nobody can write (fcntl(2), F_SETLEASE).
+        """
+        fd = self.open(blob, os.O_RDONLY)
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            return error.errno == errno.EAGAIN
+        finally:
+            os.close(fd)
+        return False
 
     @property
     def has_overflowed(self) -> bool:
