@@ -145,7 +145,8 @@ class Tracker:
                 node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())
             if start:
-                node.unsure |= node.writers > 0 and node.backing_id is not None
+                is_past_us = node.writers > 0 and node.backing_id is not None
+                node.unsure |= is_past_us or node.ino in self._mapped
                 for effect in self._held.pop(node.ino, ()):
                     self._set_off(node, effect)
             self._tree.save(node)

@@ -133,6 +133,7 @@ class Names:
             self._save_if_ours(node)
             self._safety.tell_peers(action)
             return
+        self._start_held(node)
         await self._perform(job, action, bound=((slot, node),))
 
     # --- removing -------------------------------------------------------------------------------
@@ -185,8 +186,9 @@ class Names:
         action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
         job = self._job(moved, caller)
         self._files.before_settling(moved)
-        if moved.state is State.OPEN:
-            self._safety.settled(moved)
+        self._safety.settled(moved)  # its way starts now, also if a close has held it back
+        if action.exchange and replaced is not None:
+            self._start_held(replaced)
         moved.counted = [*moved.counted, exchange] if exchange else moved.counted
         at_once = not exchange and self._can_be_made_at_once(job, action, replaced)
         if at_once and await self._tried(self._source.rename(old, new, flags)):
@@ -343,6 +345,14 @@ class Names:
         self._tree.identify(node, None)
         self._safety.deleted(node)
         self._files.bury_if_unused(node)
+
+    def _start_held(self, node: Node) -> None:
+        """A name that waits for an entry needs a publishing before that entry.
+
+        A file that was closed is captured, but its way waits for the release, which comes later.
+        """
+        if node.state is not State.OPEN:
+            self._safety.settled(node)
 
     def _save_if_ours(self, node: Node) -> None:
         is_journaled = node.life is not None or self._tree.keeps_reflections

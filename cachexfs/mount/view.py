@@ -142,7 +142,14 @@ class View:
         if not self._is_reflected(node):
             return attributes.of_node(node)
         status = status or await self._status(node)
-        return attributes.of_status(node, status) if status else attributes.of_node(node)
+        if status is None:
+            return attributes.of_node(node)
+        return attributes.of_status(node, status, self._links(node, status))
+
+    def _links(self, node: Node, status: os.stat_result) -> int:
+        """The link count, with the names that the source is still to be given."""
+        is_pending = any(self._tree.binding(slot) for slot in node.names)
+        return max(status.st_nlink, len(node.names)) if is_pending else status.st_nlink
 
     def is_on_source(self, ino: int) -> bool:
         """Whether a directory exists on the shared file system already."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster_of_nodes import eventually
+from tests.cluster_of_nodes import Node, eventually, run
 from tests.mount.conftest import Place
 from tests.mount.two_trees import EXCHANGE, NOREPLACE, difference, renameat2, snapshot
 
@@ -138,3 +138,13 @@ def test_an_inode_number_that_the_source_gives_out_again_is_another_file(place: 
             path.mkdir()
             assert path.is_dir()
         (path / "file").write_bytes(b"x")
+
+
+def test_a_link_to_an_evicted_file_counts_before_the_source_has_it(node: Node) -> None:
+    (node.mountpoint / "file").write_bytes(b"x" * 1000)
+    node.wait("durable")
+    run("evict", node.mountpoint / "file")
+    (node.mountpoint / "other").write_bytes(b"so that the link has to wait its turn")
+    os.link(node.mountpoint / "file", node.mountpoint / "second")
+    assert (node.mountpoint / "file").stat().st_nlink == 2
+    assert (node.mountpoint / "second").stat().st_nlink == 2
