@@ -35,7 +35,6 @@ from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
 _INSIST_EVERY_S = 0.2
-_MAPPED = "a program has it mapped for writing"
 
 
 class Publishing(Protocol):
@@ -152,21 +151,20 @@ class Tracker:
             self._tree.save(node)
 
     def closed(self, node: Node) -> None:
-        """The last writer is gone; its way to safety begins, unless the file is still mapped.
+        """The last writer is gone, and the file's way to safety begins, in the order of closes.
 
-        A mapping made past us belongs to the blob, not to the file that was closed: the program
-        goes on storing into it, and nobody tells us when it ends. So we look.
+        A mapping made past us belongs to the blob, not to the file that was closed: the program may
+        go on storing into it, and nobody tells us when it ends. So we look, and then compare.
         """
         if node.life is None or node.blob is None or not node.names:
             return
         if node.opens and node.backing_id is not None:  # our own descriptor hides a mapping
             node.unsure = True
         elif self._tier.is_open_for_writing(node.blob):
-            node.reason = _MAPPED
+            node.unsure = True
             self._mapped.add(node.ino)
-            return
         self.settled(node)
-        if node.unsure and not node.opens:
+        if node.unsure and not node.opens and node.ino not in self._mapped:
             self._to_recheck.send_nowait(node.ino)
 
     def _look_at_mapped(self) -> None:
@@ -176,7 +174,6 @@ class Tracker:
                 self._mapped.discard(ino)  # gone, or open again: its close will come
             elif not self._tier.is_open_for_writing(node.blob):
                 self._mapped.discard(ino)
-                node.reason = ""
                 self.closed(node)
 
     async def recheck(self) -> None:
@@ -202,9 +199,7 @@ class Tracker:
             return
         was_open = node.state is State.OPEN
         self.closed(node)
-        if node.ino in self._mapped and not was_open:
-            self._held[node.ino] = (Effect.REPLICATE, Effect.FLUSH)
-        if was_open or node.ino in self._mapped:
+        if was_open:
             return
         if len(node.life.holders()) < self._copies_wanted:
             self.replicator.replicate(node)
