@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
-from cachexfs.peers.writeback import start_writeback
+from cachexfs.ram import writeback
 
 SUFFIX = ".draft"
 
@@ -46,7 +46,7 @@ class Draft:
         offset, done = index * CHUNK_BYTES, 0
         while done < len(data):
             done += os.pwrite(self._fd, data[done:], offset + done)
-        start_writeback(self._fd, offset, len(data))
+        writeback.start(self._fd, offset, len(data))
         self.crcs[index] = chunk_crc(data)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cachexfs.durability.checksum import CHUNK_BYTES, Chunk, chunk_count, chunk_crc, chunks, crc_at
 from cachexfs.peers.messages import Replica
-from cachexfs.peers.writeback import start_writeback
+from cachexfs.ram import writeback
 
 
 class Part:
@@ -61,7 +61,7 @@ class Part:
         done = 0
         while done < length:
             done += os.pwrite(self._fd, data[done:], offset + done)
-        start_writeback(self._fd, offset, length)
+        writeback.start(self._fd, offset, length)
         self.missing.discard(index)
         return True
 

@@ -41,7 +41,6 @@ from cachexfs.peers.part import Part
 from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.replicas import check, check_place, content_name
 from cachexfs.peers.room import Room
-from cachexfs.peers.writeback import sync_directory
 
 PART_KEPT_S = 24 * 3600.0
 """An owner that comes back later than this sends its file from the start."""
@@ -352,3 +351,8 @@ def _prepare(*directories: Path) -> int:
         os.close(fd)
         raise StoreUnusable(f"peer.store: {top} is in use by another `cachexfs peer`") from None
     return fd
+
+
+def sync_directory(fd: int) -> None:
+    """Make the names in a directory durable."""
+    os.fsync(fd)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
-from cachexfs.pfs import writeback
+from cachexfs.ram import writeback
 from cachexfs.ram.attributes import Changes, apply, like, read_xattrs
 from cachexfs.ram.node import Origin, Signature
 from cachexfs.ram.tier import data_ranges

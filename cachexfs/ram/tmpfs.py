@@ -32,11 +32,6 @@ def mount(target: Path, limit_bytes: int, *, huge_pages: bool) -> str:
     raise AssertionError("unreachable: the last mode returns or raises")
 
 
-def resize(target: Path, limit_bytes: int) -> None:
-    """Change the limit of a mounted tmpfs. Raises OSError."""
-    _mount(target, f"size={limit_bytes}", flags=MS_NOSUID | MS_NODEV | 32)  # MS_REMOUNT
-
-
 def unmount(target: Path) -> None:
     """Unmount; the pages are freed when the last open file is closed. Raises OSError."""
     if _libc().umount2(os.fsencode(target), MNT_DETACH) != 0:

@@ -7,10 +7,10 @@ import ctypes
 _WRITE = 2
 """SYNC_FILE_RANGE_WRITE of linux/fs.h: start, do not wait."""
 
+_libc = ctypes.CDLL(None)
+_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+
 
 def start(fd: int, offset: int, length: int) -> None:
     """Start writeback of a range. A hint: where it is not known, fsync does all the work later."""
-    _libc.sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(length), _WRITE)
-
-
-_libc = ctypes.CDLL(None)
+    _libc.sync_file_range(fd, offset, length, _WRITE)
