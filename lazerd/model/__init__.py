@@ -1,0 +1,1 @@
+"""The vocabulary of Lazer: jobs, the cluster, events, actions, reasons. Pure code."""

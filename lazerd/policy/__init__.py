@@ -1,0 +1,1 @@
+"""Who goes first, who goes, and when: pure code."""

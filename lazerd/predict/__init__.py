@@ -1,0 +1,1 @@
+"""What is likely to happen, from what has happened: pure code."""
