@@ -21,6 +21,7 @@ from tools.replay.errors import ReplayError
 from tools.replay.spans import Outcome, Span
 
 NEVER = math.inf
+NOTED_EVERY = 256  # jobs that end between two notes of progress
 
 
 class Decider(Protocol):
@@ -114,6 +115,8 @@ class Driver:
             left = len(self._jobs) - self._ended
             raise EngineFault(f"{left} of {len(self._jobs)} jobs have not ended, and never will")
         self.outcome.wall_s = time.perf_counter() - began
+        if self._progress is not None:
+            self._progress(self._ended)
         return self.outcome
 
     def _step(self) -> bool:
@@ -178,7 +181,7 @@ class Driver:
         self._release(number, job, now_s, lost_s=0, preempted=False)
         self.outcome.finished_s[number] = now_s
         self._ended += 1
-        if self._progress is not None:
+        if self._progress is not None and self._ended % NOTED_EVERY == 0:
             self._progress(self._ended)
         return Finished(job.spec.job_id)
 
