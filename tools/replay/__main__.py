@@ -15,6 +15,7 @@ from tools.replay.progress import watched
 from tools.replay.recording import again as give_again
 from tools.replay.report import LEGEND, as_csv, as_json, as_text, heading
 from tools.replay.runs import Result, Run, replay_all
+from tools.replay.scaling import scaling
 from tools.replay.setups import SETUP_FORMS
 from tools.replay.tables import tables
 from tools.replay.traces import FORMATS
@@ -161,6 +162,7 @@ def _fail(error: ReplayError) -> None:
 
 
 replay.add_command(tables)
+replay.add_command(scaling)
 
 if __name__ == "__main__":
     replay(prog_name="python -m tools.replay")
