@@ -19,7 +19,7 @@ Placement = tuple[tuple[int, int], ...]
 
 
 class OverCommitted(Exception):
-    """More GPUs of a node were taken, given back or promised than it has. The cluster is unchanged."""
+    """More GPUs of a node were taken or given back than there are. The cluster is unchanged."""
 
 
 class Cluster:
@@ -84,6 +84,10 @@ class Cluster:
     def let_go(self, placement: Placement) -> None:
         """The job here was told to go."""
         self._move(self.leaving, placement, +1)
+
+    def take_back(self, placement: Placement) -> None:
+        """In a trial: the job here stays after all."""
+        self._move(self.leaving, placement, -1)
 
     def gone(self, placement: Placement) -> None:
         """The job that was told to go is gone, its GPUs are empty."""

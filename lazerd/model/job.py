@@ -38,7 +38,7 @@ class JobSpec:
 
 
 class Phase(Enum):
-    """Where a job is in its life; `policy.phases.TABLE` says what leads from one to another."""
+    """Where a job is in its life; `engine.ALLOWED` says what may happen in each."""
 
     HELD = "held"
     PENDING = "pending"
@@ -60,17 +60,23 @@ class Job:
         "done_s",
         "end_s",
         "estimate_s",
+        "exposed",
+        "first_estimate_s",
+        "group",
+        "is_due",
         "key",
+        "level",
         "phase",
         "placed_s",
         "placement",
         "preemptions",
+        "rank",
         "safe_s",
         "seq",
         "setup_s",
         "since_s",
         "spec",
-        "static",
+        "stamp",
         "working_s",
     )
 
@@ -83,6 +89,8 @@ class Job:
         """Since when it waits, in line once more after a preemption."""
         self.estimate_s = 0.0
         """Work it is thought to need in all."""
+        self.first_estimate_s = 0.0
+        """The same, when it was submitted."""
         self.setup_s = 0.0
         """Set-up to expect of its next start, or of the one that is on."""
         self.done_s = 0.0
@@ -98,7 +106,18 @@ class Job:
         """GPU-seconds held in all placements before this one."""
         self.placement: Placement = ()
         self.key = 0.0
-        self.static = 0.0
+        """Its place in line while it waits."""
+        self.group = 0
+        self.rank = 0.0
+        """Its place among the victims of its group while it is exposed."""
+        self.level = 0
+        """For orders with levels: the one it is in."""
+        self.exposed = False
+        """Whether it may be preempted."""
+        self.is_due = False
+        """Whether it has waited as long as a preemption for it would cost."""
+        self.stamp = 0
+        """Grows with each change, so that an alarm set before is known to be stale."""
         self.preemptions = 0
         self.cancelled = False
 

@@ -1,0 +1,42 @@
+"""The delay predictor: preempt now, or at which later moment?
+
+A preemption is worth it when waiting costs more. Waiting costs the waiting job the time until
+running jobs, left alone, have freed enough by themselves (**relief**). Preempting costs the victim
+its **price**: it stands aside for about half of what the waiting job needs (others end meanwhile
+and make room for it), and pays its restart. A job that has waited for as long as that need not
+wait any more (**limit**), so a wrong forecast of relief costs no more than was to be saved.
+"""
+
+from __future__ import annotations
+
+from lazerd.model.job import Job
+from lazerd.policy.orders import NEVER, work_left_s
+from lazerd.policy.running import Running
+from lazerd.predict.loss import lost_s
+
+STANDS_ASIDE = 0.5
+"""Share of the waiting job's work by which its victim is delayed (`a` of DESIGN 2.7)."""
+RESTART = 1.0
+"""Weight of the restart's time (`b` of DESIGN 2.7)."""
+
+
+def price_s(waiting: Job, victim: Job, now_s: float) -> float:
+    """What a preemption now costs, in seconds of the victim's completion time."""
+    restart_s = victim.setup_s + lost_s(victim, now_s)
+    return STANDS_ASIDE * work_left_s(waiting) + RESTART * restart_s
+
+
+def limit_s(waiting: Job) -> float:
+    """How long a job waits at most for relief: what its own preemption would cost."""
+    return STANDS_ASIDE * work_left_s(waiting) + RESTART * waiting.setup_s
+
+
+def relief_s(running: Running, gpus: int, now_s: float) -> float:
+    """Time until running jobs, left alone, free so many GPUs; seconds."""
+    if gpus <= 0:
+        return 0.0
+    for end_s, _, job in running.ends:
+        gpus -= job.spec.gpus
+        if gpus <= 0:
+            return max(0.0, end_s - now_s)
+    return NEVER
