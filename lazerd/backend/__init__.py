@@ -1,0 +1,1 @@
+"""Where jobs run: what starts, signals and watches them. Decides nothing."""
