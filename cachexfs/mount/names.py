@@ -24,7 +24,8 @@ from cachexfs.durability.actions import Action, Link, Mkdir, Rename, Rmdir, Slot
 from cachexfs.durability.ledger import Entry
 from cachexfs.durability.states import State
 from cachexfs.mount.attributes import take_status
-from cachexfs.mount.files import OpenFiles, answer
+from cachexfs.mount.errnos import answer
+from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.ports import Safety, Seen, Source
 from cachexfs.mount.view import View
 from cachexfs.ram.attributes import Changes, apply
@@ -185,7 +186,7 @@ class Names:
         await self._check_replaceable(moved, replaced, flags)
         action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
         job = self._job(moved, caller)
-        self._files.before_settling(moved)
+        self._files.passthrough.before_settling(moved)
         self._safety.settled(moved)  # its way starts now, also if a close has held it back
         if action.exchange and replaced is not None:
             self._start_held(replaced)

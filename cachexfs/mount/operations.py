@@ -20,7 +20,9 @@ import pyfuse3
 from cachexfs.durability.actions import Attributes, Slot
 from cachexfs.durability.states import State
 from cachexfs.mount import attributes
-from cachexfs.mount.files import OpenFiles, answer, inode_of
+from cachexfs.mount.descriptors import inode_of
+from cachexfs.mount.errnos import answer
+from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.job import job_of
 from cachexfs.mount.listing import Line, Listings
 from cachexfs.mount.names import Caller, Names
@@ -238,9 +240,9 @@ class Operations(pyfuse3.Operations):
 
     async def _change(self, node: Node, changes: Changes) -> None:
         if node.blob is not None:
-            self._files.distrust(node)
+            self._files.set_ids.distrust(node)
             apply(str(self._tier.path(node.blob)), changes)
-            self._files.trust(node)
+            self._files.set_ids.trust(node)
             self._bring_up_to_date(node)
         elif not await self._changed_at_once(node, changes):
             attributes.take_changes(node, changes, time.time_ns())
@@ -332,7 +334,7 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def fsync(self, fh: int, datasync: bool) -> None:
         node = self._view.node(inode_of(fh)[0])
-        self._files.before_settling(node)
+        self._files.passthrough.before_settling(node)
         self._safety.settled(node)
         await self._safety.wait(node, self._fsync_level)
 

@@ -104,11 +104,11 @@ class LinkedSession:
         for node in self._tree.nodes.values():
             if node.backing_id is not None:
                 backings.take_over(node.ino, node.backing_id)
-        self._files.backings = backings
+        self._files.passthrough.backings = backings
         return offer
 
     def _backing_of(self, ino: int) -> int | None:
-        backings = self._files.backings
+        backings = self._files.passthrough.backings
         return backings.id_of(ino) if backings else None
 
     async def serve(self, ready: Callable[[], None]) -> None:

@@ -18,7 +18,8 @@ import trio
 from cachexfs.durability.actions import Slot
 from cachexfs.durability.states import State
 from cachexfs.mount import attributes
-from cachexfs.mount.files import OpenFiles, answer
+from cachexfs.mount.errnos import answer
+from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.ports import Source
 from cachexfs.ram.node import ROOT, Node, Origin, Signature, kind_of
 from cachexfs.ram.room import Room

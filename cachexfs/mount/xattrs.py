@@ -6,7 +6,7 @@ import errno
 import json
 
 from cachexfs.durability.states import State
-from cachexfs.mount.files import answer
+from cachexfs.mount.errnos import answer
 from cachexfs.mount.ports import Safety, Source
 from cachexfs.ram.node import Node
 from cachexfs.ram.tree import Tree

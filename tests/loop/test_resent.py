@@ -75,7 +75,8 @@ class Bench:
         tracker.room = room
         files = OpenFiles(self.tree, tier, source, tracker, room)
         self.registered: list[int] = []
-        files.backings = Backings(0, self._register, lambda _, number: self._give_up(number))
+        backings = Backings(0, self._register, lambda _, number: self._give_up(number))
+        files.passthrough.backings = backings
         view = View(self.tree, tier, source, files, room)
         names = Names(self.tree, tier, source, tracker, view, files, 2.0)
         xattrs = Xattrs(self.tree, source, tracker, "/mnt", "/socket")

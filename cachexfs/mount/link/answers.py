@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from cachexfs.mount.files import OpenFiles, answer
+from cachexfs.mount.errnos import answer
+from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.link import codec
 from cachexfs.mount.link.codec import Opcode
 

@@ -1,0 +1,87 @@
+"""What the kernel does past us: which files it reads and writes itself, and what that has changed.
+
+The books of it (`Node.backing_id`, `Node.settled_as`, `Node.unsure`) are journaled with the node:
+the kernel goes on while no daemon is alive.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from cachexfs.mount.datapath import Choice, DataPath, Use, Wish, choose
+from cachexfs.mount.link.backings import Backings
+from cachexfs.mount.ports import Safety
+from cachexfs.ram.node import Node, Signature
+from cachexfs.ram.room import Room
+from cachexfs.ram.tier import Tier
+
+log = logging.getLogger(__name__)
+
+ROOM_BYTES = 64 << 20
+"""With less room than this in the RAM tier, new writers go through the daemon, which can hold them
+back; past it, the kernel would tell them ENOSPC."""
+
+
+class Passthrough:
+    """Files that the kernel reads and writes itself.
+
+    `backings`: set when the kernel link has agreed on passthrough; None without.
+    """
+
+    def __init__(self, tier: Tier, safety: Safety, room: Room) -> None:
+        self._tier = tier
+        self._safety = safety
+        self._room = room
+        self.backings: Backings | None = None
+        self._source_can_back = True
+
+    def choose(self, node: Node, writing: bool) -> Choice:
+        """The path for one more open of a node."""
+        wish = Wish(
+            writing=writing,
+            in_ram=node.blob is not None,
+            tier_is_full=not self._room.has(ROOM_BYTES),
+            source_can_back=self._source_can_back,
+        )
+        use = Use(node.backing_id is not None, node.opens)
+        return choose(self.backings is not None, use, wish)
+
+    def takes_new(self) -> bool:
+        """Whether the first open of a file that is just made goes past us."""
+        wish = Wish(True, True, not self._room.has(ROOM_BYTES), True)
+        return choose(self.backings is not None, Use(False, 0), wish).path is DataPath.PASSTHROUGH
+
+    def begin(self, node: Node, fd: int, writing: bool) -> None:
+        """Let the kernel read and write the file itself, if it can; the daemon does otherwise."""
+        assert self.backings is not None
+        if node.backing_id is None:
+            try:
+                node.backing_id = self.backings.add(node.ino, fd)
+            except OSError as error:
+                log.info("inode %d goes through the daemon: %s", node.ino, error)
+                self._source_can_back &= node.blob is not None
+        if writing and node.backing_id is not None:
+            self._safety.written(node)  # from here on it may change at any time, unseen
+
+    def end(self, node: Node) -> None:
+        """The last close: the kernel does not need the backing file any more."""
+        if self.backings is not None and node.backing_id is not None:
+            self.backings.drop(node.ino)
+            node.backing_id = None
+
+    def note_changes(self, node: Node) -> None:
+        """What the kernel wrote past us since the file last settled is a new version."""
+        if node.backing_id is not None and node.blob is not None:
+            status = self._tier.status(node.blob)
+            if node.settled_as != Signature(status.st_size, status.st_mtime_ns):
+                self._safety.written(node)
+
+    def before_settling(self, node: Node) -> None:
+        """To be called before an fsync or a rename settles a file.
+
+        What settled before while it was open may have changed through a mapping, without a sign.
+        """
+        if node.writers:
+            self.note_changes(node)
+            if node.unsure:
+                self._safety.written(node)
