@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+NOREPLACE, EXCHANGE = 1, 2
+"""RENAME_NOREPLACE and RENAME_EXCHANGE of linux/fs.h: flags of renameat2(2)."""
+
 
 class Slot(NamedTuple):
     """A name in a directory."""

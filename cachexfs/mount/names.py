@@ -1,11 +1,8 @@
-"""Making, moving and removing names.
+"""Making, moving and removing names: what each change is, and what must be true before it.
 
-Where nothing is pending that a change depends on, it is made on the shared file system at once, so
-that its answer is the program's answer. Otherwise, and whenever the shared file system is in
-trouble, the change is ours first, with its place in the ledger, and is made there in its turn.
-
-The kernel holds the directories' locks for the time of a request, so no two requests change the
-same name at once; the publisher changes bindings only between two awaits of ours.
+`Order` decides which way it goes. The kernel holds the directories' locks for the time of a
+request, so no two requests change the same name at once; the publisher changes bindings only
+between two awaits of ours.
 """
 
 from __future__ import annotations
@@ -14,27 +11,30 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Awaitable
 from functools import partial
 from typing import NamedTuple
 
-import trio
-
-from cachexfs.durability.actions import Action, Link, Mkdir, Rename, Rmdir, Slot, Symlink, Unlink
-from cachexfs.durability.ledger import Entry
-from cachexfs.durability.states import State
+from cachexfs.durability.actions import (
+    EXCHANGE,
+    NOREPLACE,
+    Link,
+    Mkdir,
+    Rename,
+    Rmdir,
+    Slot,
+    Symlink,
+    Unlink,
+)
 from cachexfs.mount.attributes import take_status
 from cachexfs.mount.errnos import answer
 from cachexfs.mount.files import OpenFiles
-from cachexfs.mount.ports import Safety, Seen, Source
+from cachexfs.mount.order import Order
+from cachexfs.mount.ports import Safety, Source
 from cachexfs.mount.view import View
 from cachexfs.ram.attributes import Changes, apply
-from cachexfs.ram.node import Node, Origin, Signature, kind_of
+from cachexfs.ram.node import Node, Origin, kind_of
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
-
-NOREPLACE, EXCHANGE = 1, 2
-"""RENAME_NOREPLACE and RENAME_EXCHANGE of linux/fs.h."""
 
 
 class Caller(NamedTuple):
@@ -64,7 +64,7 @@ class Names:
         self._safety = safety
         self._view = view
         self._files = files
-        self._patience_s = patience_s
+        self._order = Order(tree, source, safety, view, files, patience_s)
 
     # --- making ---------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Names:
         self, slot: Slot, mode: int, caller: Caller
     ) -> tuple[Node, os.stat_result | None]:
         """A directory: on the shared file system at once where that is possible."""
-        if self._is_ours_alone(slot):
+        if self._order.is_ours_alone(slot):
             return self._local_directory(slot, mode, caller), None
         try:
             made = await self._source.mkdir(slot, mode, caller.uid, caller.gid)
@@ -117,7 +117,7 @@ class Names:
         node.target, node.job = target, caller.job
         self._fill(node, stat.S_IFLNK | 0o777, slot, caller)
         node.names.add(slot)
-        await self._perform(caller.job, Symlink(node.ino, slot), bound=((slot, node),))
+        await self._order.perform(caller.job, Symlink(node.ino, slot), bound=((slot, node),))
         return node
 
     async def link(self, node: Node, slot: Slot, caller: Caller) -> None:
@@ -127,15 +127,15 @@ class Names:
         if old is None:
             raise answer(errno.ENOENT)
         action = Link(node.ino, old, slot)
-        if self._can_be_made_at_once(job, action) and await self._tried(
+        if self._order.allows_at_once(job, action) and await self._order.tried(
             self._source.link(old, slot)
         ):
             node.names.add(slot)
-            self._save_if_ours(node)
+            self._order.save_if_ours(node)
             self._safety.tell_peers(action)
             return
-        self._start_held(node)
-        await self._perform(job, action, bound=((slot, node),))
+        self._order.start_held(node)
+        await self._order.perform(job, action, bound=((slot, node),))
 
     # --- removing -------------------------------------------------------------------------------
 
@@ -143,11 +143,13 @@ class Names:
         """Remove a name of a file; its way to safety is cancelled with the last one."""
         node = (await self._view.child(*slot)).node
         action, job = Unlink(node.ino, slot), self._job(node, caller)
-        if self._can_be_made_at_once(job, action) and await self._tried(self._source.unlink(slot)):
-            self._lose_name(node, slot)
+        if self._order.allows_at_once(job, action) and await self._order.tried(
+            self._source.unlink(slot)
+        ):
+            self._order.lose_name(node, slot)
             self._safety.tell_peers(action)
             return
-        await self._perform(job, action, unbound=((slot, node),))
+        await self._order.perform(job, action, unbound=((slot, node),))
 
     async def rmdir(self, slot: Slot, caller: Caller) -> None:
         """Remove a directory that is empty as programs see it."""
@@ -157,14 +159,14 @@ class Names:
         if await self._view.entries(node.ino):
             raise answer(errno.ENOTEMPTY)
         action = Rmdir(node.ino, slot)
-        if self._can_be_made_at_once(caller.job, action) and await self._tried(
+        if self._order.allows_at_once(caller.job, action) and await self._order.tried(
             self._source.rmdir(slot)
         ):
             node.names.discard(slot)
             node.place = None
             self._safety.tell_peers(action)
             return
-        await self._perform(caller.job, action, unbound=((slot, node),))
+        await self._order.perform(caller.job, action, unbound=((slot, node),))
 
     # --- moving ---------------------------------------------------------------------------------
 
@@ -189,10 +191,10 @@ class Names:
         self._files.passthrough.before_settling(moved)
         self._safety.settled(moved)  # its way starts now, also if a close has held it back
         if action.exchange and replaced is not None:
-            self._start_held(replaced)
+            self._order.start_held(replaced)
         moved.counted = [*moved.counted, exchange] if exchange else moved.counted
-        at_once = not exchange and self._can_be_made_at_once(job, action, replaced)
-        if at_once and await self._tried(self._source.rename(old, new, flags)):
+        at_once = not exchange and self._order.allows_at_once(job, action, replaced)
+        if at_once and await self._order.tried(self._source.rename(old, new, flags)):
             self._renamed_at_once(moved, replaced, action)
             return
         await self._rename_in_order(job, moved, replaced, action)
@@ -216,10 +218,10 @@ class Names:
             replaced.names.discard(new)
             replaced.names.add(old)
             replaced.place = old
-            self._save_if_ours(replaced)
+            self._order.save_if_ours(replaced)
         elif replaced is not None:
-            self._lose_name(replaced, new)
-        self._save_if_ours(moved)
+            self._order.lose_name(replaced, new)
+        self._order.save_if_ours(moved)
         self._safety.tell_peers(action)
 
     async def _rename_in_order(
@@ -227,14 +229,14 @@ class Names:
     ) -> None:
         old, new = action.old, action.new
         if replaced is None:
-            await self._perform(job, action, bound=((new, moved),), unbound=((old, moved),))
+            await self._order.perform(job, action, bound=((new, moved),), unbound=((old, moved),))
         elif action.exchange:
             replaced.names.discard(new)
             moved.names.discard(old)
-            await self._perform(job, action, bound=((new, moved), (old, replaced)))
+            await self._order.perform(job, action, bound=((new, moved), (old, replaced)))
         else:
-            self._lose_name(replaced, new)
-            await self._perform(job, action, bound=((new, moved),), unbound=((old, moved),))
+            self._order.lose_name(replaced, new)
+            await self._order.perform(job, action, bound=((new, moved),), unbound=((old, moved),))
 
     # --- done before, by a daemon that died ahead of its reply ----------------------------------
 
@@ -244,7 +246,7 @@ class Names:
     def was_unlinked(self, slot: Slot) -> None:
         """A name is gone on the shared file system; so it is here."""
         for node in self._still_named(slot):
-            self._lose_name(node, slot)
+            self._order.lose_name(node, slot)
             self._safety.tell_peers(Unlink(node.ino, slot))
 
     async def was_renamed(self, old: Slot, new: Slot) -> None:
@@ -253,7 +255,7 @@ class Names:
         moved = await self._view.find(*new)
         for node in self._still_named(new):
             if node is not moved:
-                self._lose_name(node, new)
+                self._order.lose_name(node, new)
         if moved is not None and moved.ino in before and self._tree.binding(new) is None:
             self._renamed_at_once(moved, None, Rename(moved.ino, old, new))
 
@@ -262,60 +264,6 @@ class Names:
         if self._tree.binding(slot) is not None:
             return []
         return [node for node in list(self._tree.nodes.values()) if slot in node.names]
-
-    # --- the two ways ---------------------------------------------------------------------------
-
-    def _can_be_made_at_once(self, job: str, action: Action, other: Node | None = None) -> bool:
-        """Whether nothing is pending that this change has to come after."""
-        slots = action.slots_touched()
-        node = self._tree.nodes[action.ino]
-        nodes = [n for n in (node, other) if n is not None]
-        return (
-            all(n.place is not None and n.place in n.names for n in nodes)
-            and not any(self._tree.binding(slot) for slot in slots)
-            and not any(self._tree.bindings_in(n.ino) for n in nodes if n.kind == "directory")
-            and all(self._view.is_on_source(slot.parent) for slot in slots)
-            and self._safety.is_idle(job, *slots, *(n.ino for n in nodes))
-        )
-
-    async def _tried(self, attempt: Awaitable[Seen]) -> bool:
-        """Make a change at once; False when the shared file system is in trouble."""
-        try:
-            seen = await attempt
-        except OSError as error:
-            if not self._source.is_trouble(error):
-                raise
-            return False
-        for slot, status in seen.items():
-            self._tree.saw_name(slot, status)
-        return True
-
-    async def _perform(
-        self,
-        job: str,
-        action: Action,
-        bound: tuple[tuple[Slot, Node], ...] = (),
-        unbound: tuple[tuple[Slot, Node], ...] = (),
-    ) -> None:
-        """Give a change its place in the order; it is true here when this returns.
-
-        With nothing before it, it is worth waiting a moment for: then it is true there as well.
-        """
-        with self._tree.transaction():
-            idle = self._safety.is_idle(job, *action.touches())
-            entry = self._safety.perform(job, action)
-            for slot, node in bound:
-                # A file that is still open has no content to publish yet: its binding stays.
-                self._tree.bind(slot, node, None if node.state is State.OPEN else entry.seq)
-            for slot, node in unbound:  # after it has its new name: without any it would be gone
-                self._tree.unbind(slot, node, entry.seq)
-                self._after_losing(node)
-        if idle:
-            await self._wait_a_moment(entry)
-
-    async def _wait_a_moment(self, entry: Entry) -> None:
-        with trio.move_on_after(self._patience_s):
-            await self._safety.finished(entry)
 
     # --- small steps ----------------------------------------------------------------------------
 
@@ -328,37 +276,6 @@ class Names:
             entry = self._safety.perform(caller.job, Mkdir(node.ino, slot))
             self._tree.bind(slot, node, entry.seq)
         return node
-
-    def _lose_name(self, node: Node, slot: Slot) -> None:
-        node.names.discard(slot)
-        if node.place == slot:
-            node.place = min(node.names, default=None)
-        self._after_losing(node)
-        self._save_if_ours(node)
-
-    def _after_losing(self, node: Node) -> None:
-        if node.names or node.kind == "directory":
-            return
-        if node.life is None and (fd := self._files.fd(node.ino)) is not None:
-            status = os.fstat(fd)  # the next daemon cannot ask any more
-            node.signature = Signature(status.st_size, status.st_mtime_ns)
-        # Its inode number there will be given out again, also while somebody has this one open.
-        self._tree.identify(node, None)
-        self._safety.deleted(node)
-        self._files.bury_if_unused(node)
-
-    def _start_held(self, node: Node) -> None:
-        """A name that waits for an entry needs a publishing before that entry.
-
-        A file that was closed is captured, but its way waits for the release, which comes later.
-        """
-        if node.state is not State.OPEN:
-            self._safety.settled(node)
-
-    def _save_if_ours(self, node: Node) -> None:
-        is_journaled = node.life is not None or self._tree.keeps_reflections
-        if is_journaled and node.ino in self._tree.nodes:
-            self._tree.save(node)
 
     def _fill(self, node: Node, mode: int, slot: Slot, caller: Caller) -> None:
         changes = self._owned(slot, Changes(mode, caller.uid, caller.gid))
@@ -376,10 +293,6 @@ class Names:
     def _job(self, node: Node, caller: Caller) -> str:
         """A file's changes stay in the order of the job that wrote it."""
         return node.job or caller.job
-
-    def _is_ours_alone(self, slot: Slot) -> bool:
-        """Whether the shared file system cannot be asked about a name before others are done."""
-        return not self._view.is_on_source(slot.parent) or self._tree.binding(slot) is not None
 
     def _is_removed(self, ino: int) -> bool:
         return ino != 1 and not self._tree.nodes[ino].names

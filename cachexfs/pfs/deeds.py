@@ -14,6 +14,7 @@ import stat
 from collections.abc import Awaitable, Callable
 
 from cachexfs.durability.actions import (
+    EXCHANGE,
     Action,
     Attributes,
     Link,
@@ -25,7 +26,7 @@ from cachexfs.durability.actions import (
     Unlink,
 )
 from cachexfs.durability.ledger import Entry
-from cachexfs.pfs import copying, renameat2
+from cachexfs.pfs import copying
 from cachexfs.pfs.health import is_trouble
 from cachexfs.pfs.source import Seen, Source
 from cachexfs.ram.attributes import Changes, like
@@ -100,7 +101,7 @@ class Deeds:
         if origin is not None and other == origin:
             return  # done before the daemon died
         if mine is not None and other is not None:
-            self._source.move(action.old, action.new, renameat2.EXCHANGE)
+            self._source.move(action.old, action.new, EXCHANGE)
         elif mine is not None:
             self._source.move(action.old, action.new)
         elif other is not None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 
-NOREPLACE, EXCHANGE = 1, 2
-"""RENAME_NOREPLACE and RENAME_EXCHANGE of linux/fs.h."""
-
 
 def rename(old_dir: int, old: bytes, new_dir: int, new: bytes, flags: int = 0) -> None:
     """Rename below directory descriptors. Raises OSError.
