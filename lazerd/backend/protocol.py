@@ -36,7 +36,8 @@ class Launch:
     """How a job that was submitted here is started.
 
     `output` and `error` are paths, `error` "" for the same file; `%j` in them is the job's id.
-    `signal_number` is what asks it to go. `groups` are supplementary.
+    `signal_number` is what asks it to go. `groups` are supplementary. `attempt` counts its starts
+    from 1: what ran before is told from what is to run now.
     """
 
     job_id: str
@@ -51,13 +52,16 @@ class Launch:
     groups: tuple[int, ...] = ()
     signal_number: int = 15
     grace_s: float = 30.0
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """A job as the daemon left it: in line when it has no placement, told to go when `leaving`.
 
-    `launch` is None for a job that was submitted elsewhere.
+    `launch` is None for a job that was submitted elsewhere. A daemon may have died between its
+    decision and the call: a job with a placement whose start `attempt` never came is started now,
+    and one that is `leaving` is told so unless it was.
     """
 
     job_id: str
@@ -67,6 +71,7 @@ class Known:
     working: bool = False
     signal_number: int = 15
     grace_s: float = 30.0
+    attempt: int = 1
 
 
 # --- evidence ---------------------------------------------------------------------------------
@@ -300,6 +305,10 @@ class Backend(Protocol):
 
     async def withdraw(self, job_id: str) -> None:
         """A job in line was cancelled by the daemon's user. Nothing is reported."""
+        ...
+
+    async def forget(self, job_id: str) -> None:
+        """The end of a job, as reported, is stored: whatever was kept for it can go."""
         ...
 
     def processes(self, job_id: str) -> frozenset[int]:
