@@ -32,8 +32,8 @@ class Wish(NamedTuple):
     """The bytes are a blob in the RAM tier, which the kernel can use as it is."""
     tier_is_full: bool
     """A writer past the daemon could not be held back, so it goes through it."""
-    source_can_back: bool
-    """The source's files can be backing files."""
+    can_back: bool
+    """The file that has the bytes now can be a backing file."""
 
 
 class Choice(NamedTuple):
@@ -53,14 +53,14 @@ _PASSTHROUGH = Choice(DataPath.PASSTHROUGH)
 
 
 def choose(available: bool, use: Use, wish: Wish) -> Choice:
-    """The path for one more open. `available`: the link and its kernel do passthrough."""
+    """The path for one more open. `available`: the kernel takes files of the RAM tier."""
     if use.passthrough:
         return _join(wish)
     if use.opens or not available:
         return _PORTABLE
     if wish.writing:
         return _write(wish)
-    return _PASSTHROUGH if wish.in_ram or wish.source_can_back else _PORTABLE
+    return _PASSTHROUGH if wish.can_back else _PORTABLE
 
 
 def _join(wish: Wish) -> Choice:
@@ -71,6 +71,6 @@ def _join(wish: Wish) -> Choice:
 
 
 def _write(wish: Wish) -> Choice:
-    if wish.tier_is_full:
+    if wish.tier_is_full or (wish.in_ram and not wish.can_back):
         return _PORTABLE
     return Choice(DataPath.PASSTHROUGH, copy_first=not wish.in_ram)

@@ -142,7 +142,7 @@ class OpenFiles:
 
     def _journal_opens(self, node: Node) -> None:
         """The next daemon has to know what the kernel holds, if there can be a next daemon."""
-        if self.passthrough.backings is not None:
+        if self._tree.keeps_reflections:
             self._tree.save(node)
 
     # --- data -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import logging
 from cachexfs.mount.datapath import Choice, DataPath, Use, Wish, choose
 from cachexfs.mount.link.backings import Backings
 from cachexfs.mount.ports import Safety
+from cachexfs.mount.reach import Place, Reach
 from cachexfs.ram.node import Node, Signature
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
@@ -25,7 +26,8 @@ back; past it, the kernel would tell them ENOSPC."""
 class Passthrough:
     """Files that the kernel reads and writes itself.
 
-    `backings`: set when the kernel link has agreed on passthrough; None without.
+    `backings`: set when the kernel link has agreed on passthrough; None without. It stays when
+    files are refused later: what was agreed on with the kernel stays, and so does what is open.
     """
 
     def __init__(self, tier: Tier, safety: Safety, room: Room) -> None:
@@ -33,7 +35,15 @@ class Passthrough:
         self._safety = safety
         self._room = room
         self.backings: Backings | None = None
-        self._source_can_back = True
+        self.reach = Reach("the kernel has not said yet what it can do")
+
+    def agreed(self, backings: Backings) -> None:
+        """The kernel offers passthrough, and we have taken it."""
+        self.backings, self.reach = backings, Reach()
+
+    def cannot_be_had(self, obstacle: str) -> None:
+        """The link works without passthrough."""
+        self.backings, self.reach = None, Reach(obstacle)
 
     def choose(self, node: Node, writing: bool) -> Choice:
         """The path for one more open of a node."""
@@ -41,15 +51,16 @@ class Passthrough:
             writing=writing,
             in_ram=node.blob is not None,
             tier_is_full=not self._room.has(ROOM_BYTES),
-            source_can_back=self._source_can_back,
+            can_back=self.reach.takes(self._place(node)),
         )
         use = Use(node.backing_id is not None, node.opens)
-        return choose(self.backings is not None, use, wish)
+        return choose(self.reach.takes(Place.RAM), use, wish)
 
     def takes_new(self) -> bool:
         """Whether the first open of a file that is just made goes past us."""
         wish = Wish(True, True, not self._room.has(ROOM_BYTES), True)
-        return choose(self.backings is not None, Use(False, 0), wish).path is DataPath.PASSTHROUGH
+        choice = choose(self.reach.takes(Place.RAM), Use(False, 0), wish)
+        return choice.path is DataPath.PASSTHROUGH
 
     def begin(self, node: Node, fd: int, writing: bool) -> None:
         """Let the kernel read and write the file itself, if it can; the daemon does otherwise."""
@@ -58,10 +69,20 @@ class Passthrough:
             try:
                 node.backing_id = self.backings.add(node.ino, fd)
             except OSError as error:
-                log.info("inode %d goes through the daemon: %s", node.ino, error)
-                self._source_can_back &= node.blob is not None
+                self._refused(node, error)
         if writing and node.backing_id is not None:
             self._safety.written(node)  # from here on it may change at any time, unseen
+
+    def _refused(self, node: Node, error: OSError) -> None:
+        log.info("inode %d goes through the daemon: %s", node.ino, error)
+        before, self.reach = self.reach, self.reach.without(self._place(node), error)
+        if self.reach != before:
+            log.warning("data path from now on: %s (%s)", self.reach.data_path, self.reach.reason)
+
+    def _place(self, node: Node) -> Place:
+        if node.blob is None:
+            return Place.SOURCE
+        return Place.OVERFLOW if self._tier.is_overflowed(node.blob) else Place.RAM
 
     def end(self, node: Node) -> None:
         """The last close: the kernel does not need the backing file any more."""

@@ -75,9 +75,7 @@ class LinkedSession:
         saved_init: bytes | None,
         save_init: Callable[[bytes], None],
     ) -> None:
-        self.data_path: DataPath = "portable"
-        self.reason = "the kernel has not said yet what it can do"
-        self._files = files
+        self._passthrough = files.passthrough
         self._tree = tree
         self._device = device
         self._serving = trio.CancelScope()
@@ -85,6 +83,7 @@ class LinkedSession:
         self._relay = Relay(
             device,
             self._negotiate,
+            self._passthrough.cannot_be_had,
             self._backing_of,
             Answers(files),
             saved_init,
@@ -94,21 +93,31 @@ class LinkedSession:
         operations.kernel_link = self._relay
         pyfuse3.init(operations, f"/dev/fd/{self._relay.inner}", set(pyfuse3.default_options))
 
+    @property
+    def data_path(self) -> DataPath:
+        """The path that a file takes which is opened now."""
+        return self._passthrough.reach.data_path
+
+    @property
+    def reason(self) -> str:
+        """Why it is this path."""
+        return self._passthrough.reach.reason
+
     def _negotiate(self, offer: codec.Offer) -> codec.Offer:
         """Take what the kernel offers, and tell the open files what they can have."""
         if not offer.passthrough:
-            self.reason = f"Linux {os.uname().release} offers no passthrough (6.9 does)"
+            release = os.uname().release
+            self._passthrough.cannot_be_had(f"Linux {release} offers no passthrough (6.9 does)")
             return offer
-        self.data_path, self.reason = "passthrough", "the kernel reads and writes the RAM tier"
         backings = Backings(self._device)
         for node in self._tree.nodes.values():
             if node.backing_id is not None:
                 backings.take_over(node.ino, node.backing_id)
-        self._files.passthrough.backings = backings
+        self._passthrough.agreed(backings)
         return offer
 
     def _backing_of(self, ino: int) -> int | None:
-        backings = self._files.passthrough.backings
+        backings = self._passthrough.backings
         return backings.id_of(ino) if backings else None
 
     async def serve(self, ready: Callable[[], None]) -> None:

@@ -61,9 +61,11 @@ class Bench:
         self.saved: list[bytes] = []
         self.has_ended = False
         self.offers: list[Offer] = []
+        self.obstacles: list[str] = []
         self.relay = Relay(
             self._theirs.fileno(),
             self._negotiate,
+            self.obstacles.append,
             self.backings.get,
             self.answerer,
             saved_init,
@@ -272,6 +274,28 @@ async def test_init_is_negotiated_and_kept_for_the_next_daemon() -> None:
         reply = await bench.at_kernel()
         assert struct.unpack_from("=I", reply, 16 + 32) == (1 << 5 | 1 << 7,)
         assert struct.unpack_from("=I", reply, 16 + 36) == (1,)
+        assert bench.obstacles == []
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+async def test_a_libfuse_that_uses_the_writeback_cache_is_served_without_passthrough(
+    is_taken_over: bool,
+) -> None:
+    init = request(Opcode.INIT, 2, INIT_BODY)
+    async with running(saved_init=init if is_taken_over else None) as bench:
+        if not is_taken_over:
+            bench.kernel.send(init)
+        await bench.at_libfuse()
+        answer = bytearray(INIT_ANSWER)
+        struct.pack_into("=I", answer, 12, codec.WRITEBACK_CACHE)
+        bench.libfuse.send(codec.answer(2, bytes(answer)))
+        reply = await bench.at_kernel()
+        assert len(bench.obstacles) == 1
+        assert "writeback" in bench.obstacles[0]
+        if not is_taken_over:
+            assert struct.unpack_from("=I", reply, 16 + 32) == (1 << 7,)
+        bench.kernel.send(request(Opcode.GETATTR, 4, bytes(16)))  # and it serves
+        assert codec.header(await bench.at_libfuse()).unique == 4
 
 
 async def test_a_daemon_that_takes_over_tells_libfuse_and_not_the_kernel() -> None:

@@ -76,7 +76,7 @@ class Bench:
         files = OpenFiles(self.tree, tier, source, tracker, room)
         self.registered: list[int] = []
         backings = Backings(0, self._register, lambda _, number: self._give_up(number))
-        files.passthrough.backings = backings
+        files.passthrough.agreed(backings)
         view = View(self.tree, tier, source, files, room)
         names = Names(self.tree, tier, source, tracker, view, files, 2.0)
         xattrs = Xattrs(self.tree, source, tracker, "/mnt", "/socket")

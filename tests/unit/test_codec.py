@@ -149,17 +149,27 @@ def test_writes_never_become_larger_than_libfuse_wants_them() -> None:
 def test_passthrough_and_the_writeback_cache_exclude_each_other() -> None:
     reply = bytearray(INIT_REPLY)
     reply[30] |= 1  # bit 16
-    before = bytes(reply)
-    with pytest.raises(ValueError, match="writeback"):
-        codec.accept(reply, Offer(passthrough=True, resend=True), max_write=1 << 20)
-    assert bytes(reply) == before
-    codec.accept(reply, Offer(passthrough=False, resend=True), max_write=1 << 20)
+    taken, obstacle = codec.possible(reply, Offer(passthrough=True, resend=True))
+    assert taken == Offer(passthrough=False, resend=True)
+    assert "writeback" in obstacle
+    codec.accept(reply, taken, max_write=1 << 20)
+    assert reply[28:32] == b"\x39\x00\x01\x50"
+    assert reply[48:56] == b"\x80\x00\x00\x00" + b"\x00\x00\x00\x00"
+
+
+@pytest.mark.parametrize("wanted", [Offer(False, False), Offer(False, True), Offer(True, True)])
+def test_what_nothing_stands_against_is_possible(wanted: Offer) -> None:
+    assert codec.possible(INIT_REPLY, wanted) == (wanted, "")
 
 
 @pytest.mark.parametrize("length", [16, 24, 40, 79])
-def test_a_reply_without_room_for_the_second_flags_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match="too short"):
-        codec.accept(bytearray(INIT_REPLY[:length]), Offer(True, True), max_write=1 << 20)
+def test_a_reply_without_room_for_the_second_flags_stays_as_it_is(length: int) -> None:
+    reply = bytearray(INIT_REPLY[:length])
+    taken, obstacle = codec.possible(reply, Offer(True, True))
+    assert taken == Offer(passthrough=False, resend=False)
+    assert "too short" in obstacle
+    codec.accept(reply, taken, max_write=128 << 10)
+    assert bytes(reply) == INIT_REPLY[:length]
 
 
 OPEN_REPLY = literal("""

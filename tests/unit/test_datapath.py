@@ -49,18 +49,26 @@ def test_without_the_kernels_help_everything_goes_through_the_daemon(wish: Wish)
 
 @pytest.mark.parametrize("in_ram", BOOLS)
 def test_a_writer_that_there_is_no_room_for_goes_through_the_daemon(in_ram: bool) -> None:
-    wish = Wish(writing=True, in_ram=in_ram, tier_is_full=True, source_can_back=True)
+    wish = Wish(writing=True, in_ram=in_ram, tier_is_full=True, can_back=True)
     assert choose(True, Use(False, 0), wish) == Choice(DataPath.PORTABLE)
 
 
 def test_a_full_tier_is_no_matter_for_readers() -> None:
-    wish = Wish(writing=False, in_ram=True, tier_is_full=True, source_can_back=False)
+    wish = Wish(writing=False, in_ram=True, tier_is_full=True, can_back=True)
     assert choose(True, Use(False, 0), wish) == Choice(DataPath.PASSTHROUGH)
 
 
-def test_a_source_that_cannot_back_is_read_through_the_daemon() -> None:
-    wish = Wish(writing=False, in_ram=False, tier_is_full=False, source_can_back=False)
+@pytest.mark.parametrize("in_ram", BOOLS)
+def test_what_cannot_back_is_read_through_the_daemon(in_ram: bool) -> None:
+    wish = Wish(writing=False, in_ram=in_ram, tier_is_full=False, can_back=False)
     assert choose(True, Use(False, 0), wish) == Choice(DataPath.PORTABLE)
+
+
+def test_what_cannot_back_is_written_in_the_ram_tier() -> None:
+    wish = Wish(writing=True, in_ram=False, tier_is_full=False, can_back=False)
+    assert choose(True, Use(False, 0), wish) == Choice(DataPath.PASSTHROUGH, copy_first=True)
+    there = wish._replace(in_ram=True)  # a blob in the overflow directory stays where it is
+    assert choose(True, Use(False, 0), there) == Choice(DataPath.PORTABLE)
 
 
 @given(st.lists(st.tuples(st.sampled_from(WISHES), st.booleans()), max_size=40))

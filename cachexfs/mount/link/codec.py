@@ -142,18 +142,23 @@ def offer(request: Buffer) -> Offer:
     return Offer(bool(both & PASSTHROUGH), bool(both & HAS_RESEND))
 
 
-def accept(reply: bytearray, wanted: Offer, max_write: int) -> None:
-    """Edit the reply to INIT so that it takes what is wanted (and was offered), and no larger
-    writes than `max_write` bytes.
-
-    Raises ValueError for a reply that cannot carry it, or asks for the writeback cache, with which
-    the kernel refuses passthrough.
-    """
+def possible(reply: Buffer, wanted: Offer) -> tuple[Offer, str]:
+    """What of `wanted` a reply to INIT can take, and why not all of it ("" for all)."""
     if len(reply) < _INIT_WHOLE:
-        raise ValueError("the reply to INIT is too short for flags2")
+        return Offer(passthrough=False, resend=False), "libfuse's reply to INIT is too short"
     (flags,) = _WORD.unpack_from(reply, _INIT_FLAGS_AT)
     if flags & WRITEBACK_CACHE and wanted.passthrough:
-        raise ValueError("passthrough and the writeback cache exclude each other")
+        return wanted._replace(passthrough=False), "the writeback cache is on, which excludes it"
+    return wanted, ""
+
+
+def accept(reply: bytearray, wanted: Offer, max_write: int) -> None:
+    """Edit the reply to INIT so that it takes what is wanted (offered, and `possible`), and no
+    larger writes than `max_write` bytes.
+    """
+    if len(reply) < _INIT_WHOLE:  # of an old protocol, or a refusal: nothing was possible
+        return
+    (flags,) = _WORD.unpack_from(reply, _INIT_FLAGS_AT)
     bits = INIT_EXT | HAS_RESEND * wanted.resend
     if wanted.passthrough:
         bits |= PASSTHROUGH | HANDLE_KILLPRIV_V2

@@ -92,7 +92,8 @@ class Answerer(Protocol):
 class Relay:
     """One connection. `inner` is the descriptor for libfuse.
 
-    `negotiate` chooses from what the kernel offers. `backing_of(ino)` gives the backing id of an
+    `negotiate` chooses from what the kernel offers; `has_no_passthrough` is told why libfuse does
+    not let us have it after all. `backing_of(ino)` gives the backing id of an
     inode that is open in passthrough mode, None otherwise. `ended` is called when the file system
     is unmounted.
     """
@@ -101,6 +102,7 @@ class Relay:
         self,
         fd: int,
         negotiate: Callable[[codec.Offer], codec.Offer],
+        has_no_passthrough: Callable[[str], None],
         backing_of: Callable[[int], int | None],
         answerer: Answerer,
         saved_init: bytes | None,
@@ -109,6 +111,7 @@ class Relay:
     ) -> None:
         self._device = fd
         self._negotiate = negotiate
+        self._has_no_passthrough = has_no_passthrough
         self._wanted = codec.Offer(passthrough=False, resend=False)
         self._backing_of = backing_of
         self._answerer = answerer
@@ -274,12 +277,15 @@ class Relay:
 
     def _answer_init(self, length: int) -> None:
         self._init_unique = None
-        if self._saved_init is not None:
+        reply = bytearray(memoryview(self._out)[:length])
+        taken, obstacle = codec.possible(reply, self._wanted)
+        if self._wanted.passthrough and not taken.passthrough:
+            self._has_no_passthrough(obstacle)
+        if self._saved_init is not None:  # to which the daemon before has replied the same
             with contextlib.suppress(OSError):  # unmounted meanwhile; reading will say so
                 device.ask_again(self._device)
             return
-        reply = bytearray(memoryview(self._out)[:length])
-        codec.accept(reply, self._wanted, self._largest_write)
+        codec.accept(reply, taken, self._largest_write)
         self._write(bytes(reply))
 
     # --- what pyfuse3 has no handler for --------------------------------------------------------
