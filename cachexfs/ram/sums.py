@@ -9,6 +9,7 @@ differ, what was copied may be stale, and it is new content.
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import trio
 
@@ -46,14 +47,14 @@ class Sums:
         """Whether the blob is not any more what the checksums of `version` say."""
         if not await self.ensure(node, version):
             return False
-        found = await self._compute(node)
+        found = await self._compute(node, version)
         return is_present(node, version) and found is not None and found != node.crcs
 
     async def _take(self, node: Node, version: int) -> bool:
         key = (node.ino, version)
         done = self._under_way[key] = trio.Event()
         try:
-            crcs = await self._compute(node)
+            crcs = await self._compute(node, version)
         finally:
             del self._under_way[key]
             done.set()
@@ -63,15 +64,28 @@ class Sums:
         self._tree.save(node)
         return True
 
-    async def _compute(self, node: Node) -> bytes | None:
-        assert node.blob is not None
-        path = self._tier.path(node.blob)
-        try:
-            _, crcs = await trio.to_thread.run_sync(checksums.of_file, path, limiter=self._threads)
-        except OSError as error:
-            log.warning("%s cannot be read for its checksums: %s", path, error)
+    async def _compute(self, node: Node, version: int) -> bytes | None:
+        """The checksums of the blob; None when it cannot be read, or `version` is past."""
+        while (path := self._where(node, version)) is not None:
+            try:
+                _, crcs = await trio.to_thread.run_sync(
+                    checksums.of_file, path, limiter=self._threads
+                )
+            except OSError as error:
+                # Deleted or moved meanwhile is no failure: who deletes a file does not wait for us.
+                if isinstance(error, FileNotFoundError) and self._where(node, version) != path:
+                    continue
+                log.warning("%s cannot be read for its checksums: %s", path, error)
+                return None
+            else:
+                return crcs
+        return None
+
+    def _where(self, node: Node, version: int) -> Path | None:
+        """Where the bytes of `version` are; None when it is past."""
+        if node.blob is None or not is_present(node, version):
             return None
-        return crcs
+        return self._tier.path(node.blob)
 
 
 def is_present(node: Node, version: int) -> bool:
