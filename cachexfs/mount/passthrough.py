@@ -63,9 +63,13 @@ class Passthrough:
         return choice.path is DataPath.PASSTHROUGH
 
     def begin(self, node: Node, fd: int, writing: bool) -> None:
-        """Let the kernel read and write the file itself, if it can; the daemon does otherwise."""
+        """Let the kernel read and write the file itself, if it can; the daemon does otherwise.
+
+        Who opened the file since the path was chosen found it not registered, and is served by the
+        daemon: then so is this open, since the kernel would answer the other mode with EIO.
+        """
         assert self.backings is not None
-        if node.backing_id is None:
+        if node.backing_id is None and node.opens == 1:
             try:
                 node.backing_id = self.backings.add(node.ino, fd)
             except OSError as error:

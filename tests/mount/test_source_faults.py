@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -462,3 +463,23 @@ def test_mounting_while_the_source_hangs_says_so(
     faulty_storage.clear()
     a.mount()
     assert (a.mountpoint / "file").read_bytes() == b"file"
+
+
+@pytest.mark.parametrize("mode", ["rb", "r+b"])
+def test_a_file_can_be_opened_while_another_open_copies_it(
+    tmp_path: Path, faulty_storage: FaultyStorage, mode: str
+) -> None:
+    content = os.urandom(1 << 20)
+    with nodes(tmp_path, source=faulty_storage.mountpoint) as (a,), ThreadPoolExecutor() as pool:
+        (faulty_storage.backing / "file").write_bytes(content)
+        a.mount()
+        with faulty_storage.fault(Fault(hang=True, ops=("read",), name="file")):
+            first = pool.submit((a.mountpoint / "file").open, "r+b")
+            eventually(lambda: faulty_storage.report().waiting, "the copying")
+            second = (a.mountpoint / "file").open(mode)
+        with first.result(timeout=SLOW_S) as one, second as other:
+            one.write(b"new")
+            one.flush()
+            assert other.read() == b"new" + content[3:]
+        a.wait("durable")
+        assert (faulty_storage.backing / "file").read_bytes() == b"new" + content[3:]
