@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+from cachexfs.demo.faults import Fault
+from cachexfs.demo.faulty_storage import FaultyStorage
 from cachexfs.keeper import PAUSES_S
 from tests.cluster_of_nodes import Node, eventually, nodes, run
 from tests.crash.under_fire import Troop
@@ -256,6 +258,31 @@ def test_opens_are_counted_right_over_a_takeover(linked: Node) -> None:
     eventually(
         lambda: linked.report()["ram"]["used_bytes"] < used + 16 * MIB, "giving its room back", 5
     )
+
+
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDWR], ids=["reading", "writing"])
+def test_a_program_that_is_killed_while_no_daemon_is_there_leaves_nothing_open(
+    tmp_path: Path, faulty_storage: FaultyStorage, flags: int
+) -> None:
+    """The kernel sends again what such a program waited for, and then closes what it opened."""
+    (faulty_storage.backing / "file").write_bytes(b"of the source" * 1000)
+    with nodes(tmp_path, source=faulty_storage.mountpoint) as (a,):
+        a.mount()
+        path = a.mountpoint / "file"
+        program = [sys.executable, "-c", f"import os; os.open({str(path)!r}, {flags})"]
+        keeper, daemon = a.keeper(), a.daemon()
+        with faulty_storage.fault(Fault(hang=True, ops=("open", "read"), name="file")):
+            opening = subprocess.Popen(program)
+            eventually(lambda: faulty_storage.report().waiting, "the open")
+            os.kill(keeper, signal.SIGSTOP)  # so that no daemon follows yet
+            a.kill_only_daemon()
+            opening.kill()
+        os.kill(keeper, signal.SIGCONT)
+        a.wait_for_another(daemon)
+        assert opening.wait(timeout=10) == -signal.SIGKILL
+        path.write_bytes(b"ours")
+        a.wait("durable")
+        eventually(lambda: run("evict", path, check=False).returncode == 0, "its last close", 5)
 
 
 # --- the keeper -----------------------------------------------------------------------------------
