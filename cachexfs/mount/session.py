@@ -76,6 +76,7 @@ class LinkedSession:
         save_init: Callable[[bytes], None],
     ) -> None:
         self._passthrough = files.passthrough
+        self._keeper = os.getppid()
         self._tree = tree
         self._device = device
         self._serving = trio.CancelScope()
@@ -100,8 +101,12 @@ class LinkedSession:
 
     @property
     def reason(self) -> str:
-        """Why it is this path."""
-        return self._passthrough.reach.reason
+        """Why it is this path; and whether the mount would still outlive this daemon."""
+        reason = self._passthrough.reach.reason
+        is_kept = os.getppid() == self._keeper  # else it has died, and somebody else is our parent
+        return (
+            reason if is_kept else f"{reason}; the keeper is gone: the mount ends with its daemon"
+        )
 
     def _negotiate(self, offer: codec.Offer) -> codec.Offer:
         """Take what the kernel offers, and tell the open files what they can have."""

@@ -304,6 +304,14 @@ def test_without_keeper_and_daemon_the_mount_is_gone_and_nothing_captured_is(lin
     assert linked.report()["files"]["lost"] == 0
 
 
+def test_status_says_that_the_keeper_is_gone(linked: Node) -> None:
+    assert "keeper" not in linked.report()["data_path_reason"]
+    os.kill(linked.keeper(), signal.SIGKILL)
+    eventually(lambda: "keeper is gone" in linked.report()["data_path_reason"], "the news")
+    (linked.mountpoint / "file").write_bytes(b"served as before")
+    linked.wait("durable")
+
+
 def test_a_mount_that_begins_after_another_counts_its_opens_from_nothing(linked: Node) -> None:
     """The kernel numbers the requests of each mount from the beginning."""
     for _ in range(2):
