@@ -7,6 +7,7 @@ import pytest
 from lazerd.model.actions import Preempt, Start
 from lazerd.model.job import JobSpec
 from tests.replay.reference import Shortest
+from tools.replay import driver
 from tools.replay.driver import Driver, EngineFault, Task
 from tools.replay.measures import quantile
 from tools.replay.series import held_gpus
@@ -125,6 +126,20 @@ def test_an_engine_that_errs_is_found_out(answers: list[object], says: str) -> N
     tasks = [_task("A", 0, 1000, 4), _task("B", 100, 10, 4)]
     with pytest.raises(EngineFault, match=says):
         Driver(_Says(*answers), tasks, GPUS).run()  # type: ignore[arg-type]
+
+
+class _Circles:
+    """An engine that starts a job, tells it to go, and starts it again, all at once."""
+
+    def handle_all(self, events: object, now_s: float) -> list[object]:
+        """Start it, and tell it to go."""
+        return [Start("A", ((0, 4),)), Preempt("A", None, None)]
+
+
+def test_an_engine_that_circles_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "CIRCLES", 1000)
+    with pytest.raises(EngineFault, match="the engine circles"):
+        Driver(_Circles(), [_task("A", 0, 100, 4)], GPUS).run()  # type: ignore[arg-type]
 
 
 def test_held_gpus_over_time() -> None:

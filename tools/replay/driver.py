@@ -21,6 +21,7 @@ from tools.replay.errors import ReplayError
 from tools.replay.spans import Outcome, Span
 
 NEVER = math.inf
+CIRCLES = 500_000  # instants without the end of any job; the longest seen in earnest is hundreds
 NOTED_EVERY = 256  # jobs that end between two notes of progress
 
 
@@ -103,6 +104,7 @@ class Driver:
         self._clock = Clock()
         self._arrived = 0
         self._ended = 0
+        self._ended_at = 0  # the instant, by number, of the last end
         self._wake_s: float = NEVER
         self.outcome = Outcome([task.submit_s for task in tasks], [-1] * len(tasks))
 
@@ -110,7 +112,8 @@ class Driver:
         """Replay all jobs to their end. Raises EngineFault if some never end."""
         began = time.perf_counter()
         while self._step():
-            pass
+            if self.outcome.batches - self._ended_at > CIRCLES:
+                raise EngineFault(f"{CIRCLES:,} instants in which no job ends: the engine circles")
         if self._ended < len(self._jobs):
             left = len(self._jobs) - self._ended
             raise EngineFault(f"{left} of {len(self._jobs)} jobs have not ended, and never will")
@@ -181,6 +184,7 @@ class Driver:
         self._release(number, job, now_s, lost_s=0, preempted=False)
         self.outcome.finished_s[number] = now_s
         self._ended += 1
+        self._ended_at = self.outcome.batches
         if self._progress is not None and self._ended % NOTED_EVERY == 0:
             self._progress(self._ended)
         return Finished(job.spec.job_id)
