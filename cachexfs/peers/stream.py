@@ -2,11 +2,15 @@
 
 On plain TCP a payload goes from a descriptor to the socket with sendfile(2), and from the socket
 into the caller's buffer with recv_into: it is never a Python object. With TLS it has to be.
+
+sendfile(2) runs in a thread: it is busy copying on behalf of TCP, and neither the event loop nor
+the requests of programs shall wait for that.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 from typing import Final
 
@@ -17,8 +21,8 @@ from cachexfs.peers.wire import Connection, Frame, NeedData
 
 _READ_BYTES = 64 << 10
 """For headers: what of a payload comes along is copied once, so not more than this of a chunk."""
-_SENDFILE_BYTES = 1 << 20
-"""At most this in one sendfile: the event loop serves others in between."""
+_LOOK_UP_S = 0.25
+"""A thread that sends looks this often whether it is still wanted, while the socket is full."""
 _SOCKET_BUFFER_BYTES = 4 << 20
 """Room for a chunk in the kernel (it may grant less, net.core.rmem_max): fewer wake-ups."""
 
@@ -38,10 +42,18 @@ class FrameStream:
         self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
         self._wire = Connection()
         self._sending = trio.Lock()
-        self.progress_at = trio.current_time()
-        self.received_at = self.progress_at
+        self._thread = trio.CapacityLimiter(1)
+        self._has_moved = False
+        self._progress_at = self.received_at = trio.current_time()
         if self._socket is not None:
             _widen(self._socket)
+
+    @property
+    def progress_at(self) -> float:
+        """When bytes last went either way, as far as was looked; on trio's clock, in seconds."""
+        if self._has_moved:  # in a thread, which has no clock of the loop's
+            self._progressed()
+        return self._progress_at
 
     @property
     def can_sendfile(self) -> bool:
@@ -69,24 +81,28 @@ class FrameStream:
             data += payload
         async with self._sending:
             await self._stream.send_all(data)
-            self.progress_at = trio.current_time()
+            self._progressed()
 
     async def send_file(self, message: Message, fd: int, offset: int, count: int) -> None:
         """Send a frame whose payload is `count` bytes of `fd`. Raises one of `BROKEN`.
 
         Where the file ends early, zeros complete the frame: the checksum tells.
         """
+        assert self._socket is not None
         header = self._wire.send(message, count)
         async with self._sending:
             await self._stream.send_all(header)
-            end = offset + count
-            while offset < end:
-                sent = await self._sendfile(fd, offset, min(end - offset, _SENDFILE_BYTES))
-                if not sent:
-                    await self._stream.send_all(bytes(end - offset))
-                    break
-                offset += sent
-                self.progress_at = trio.current_time()
+            # Of its own: whoever closes the stream meanwhile does not give its number to another.
+            sender = os.dup(self._socket.fileno())
+            try:
+                sent = await trio.to_thread.run_sync(
+                    self._sendfile, sender, fd, offset, count, limiter=self._thread
+                )
+            finally:
+                os.close(sender)
+            if sent < count:
+                await self._stream.send_all(bytes(count - sent))
+            self._progressed()
 
     async def receive(self) -> Frame:
         """The next frame. Raises `Disconnected`, `RemoteProtocolError`, one of `BROKEN`."""
@@ -114,7 +130,11 @@ class FrameStream:
         await trio.aclose_forcefully(self._stream)
 
     def _arrived(self) -> None:
-        self.progress_at = self.received_at = trio.current_time()
+        self._progressed()
+        self.received_at = self._progress_at
+
+    def _progressed(self) -> None:
+        self._has_moved, self._progress_at = False, trio.current_time()
 
     async def _receive_into(self, buffer: memoryview) -> int:
         if self._socket is not None:
@@ -123,14 +143,23 @@ class FrameStream:
         buffer[: len(data)] = data
         return len(data)
 
-    async def _sendfile(self, fd: int, offset: int, count: int) -> int:
-        assert self._socket is not None
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while True:
+    def _sendfile(self, sender: int, fd: int, offset: int, count: int) -> int:
+        """In a thread: send until it is done or the file ends; how much was sent."""
+        full = select.poll()
+        full.register(sender, select.POLLOUT)
+        sent = 0
+        while sent < count:
             try:
-                return os.sendfile(self._socket.fileno(), fd, offset, count)
+                more = os.sendfile(sender, fd, offset + sent, count - sent)
             except BlockingIOError:
-                await trio.lowlevel.wait_writable(self._socket)
+                if not full.poll(_LOOK_UP_S * 1000):
+                    trio.from_thread.check_cancelled()
+                continue
+            if not more:
+                break
+            sent += more
+            self._has_moved = True
+        return sent
 
 
 def _widen(sock: trio.socket.SocketType) -> None:
