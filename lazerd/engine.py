@@ -246,7 +246,7 @@ class Engine:
         if self.floor.line.count:
             next_s = self.floor.alarms.next_s()
             wake_s = None if next_s == NEVER else next_s
-        if wake_s != self._wake_s:
+        if wake_s != self._wake_s or (self._wake_s is not None and self._wake_s <= self.now_s):
             self._wake_s = wake_s
             self._actions.append(WakeAt(wake_s))
 

@@ -103,7 +103,7 @@ class Job:
         self.end_s = 0.0
         """When it will end, left alone, as far as is known."""
         self.attained_gpu_s = 0.0
-        """GPU-seconds held in all placements before this one."""
+        """GPU-seconds of work in the placements before this one, since its last promotion."""
         self.placement: Placement = ()
         self.key = 0.0
         """Its place in line while it waits."""

@@ -116,13 +116,13 @@ class Floor:
         self.running.remove(job)
         self.cluster.let_go(job.placement)
         job.safe_s = saved_s(job, now_s)
+        job.attained_gpu_s += worked_s(job, now_s) * job.spec.gpus
         self.enter(job, Phase.LEAVING)
         self.leaving[job.seq] = job
 
     def gone(self, job: Job, saved_s: float, now_s: float) -> None:
         """A job that was told to go is gone; it is pending again, unless it was cancelled."""
         self._leave(job)
-        job.attained_gpu_s += (now_s - job.placed_s) * job.spec.gpus
         job.done_s = job.safe_s = saved_s
         job.estimate_s = self.remaining.total_s(job.spec, saved_s)
         job.preemptions += 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from lazerd.backend.protocol import Evidence, Gpu, Look, Problem, Watched
+from lazerd.backend.protocol import Evidence, Gpu, GpuState, Look, Problem, Watched
 from lazerd.sensor.evidence import DEFAULT, Ladder, Rule, Sample
 from lazerd.sensor.occupancy import is_whole, state_of, uses_of
 from lazerd.sensor.reading import GpuReading, Health, Process, Reading
@@ -15,6 +15,8 @@ from lazerd.sensor.watch import HIDDEN, Watch
 
 HERE = "here"
 """The one node that a local ladder has."""
+UNSEEN = 0
+"""Stands for a pid that is not known; no process has it."""
 
 
 class LocalSensor:
@@ -36,8 +38,13 @@ class LocalSensor:
         return tuple(map(_gpu, self._last.gpus))
 
     def occupied_by(self, number: int) -> frozenset[int]:
-        """Pids that hold a context on a GPU. `NvmlUnavailable`."""
-        return _pids(self._watch.read_gpu(number))
+        """Pids that hold a context on a GPU; `UNSEEN` among them for whoever cannot be seen, and
+        for a GPU that does not answer: it is not taken for empty. Nobody is on one that is lost."""
+        gpu = self._watch.read_gpu(number)
+        state, _ = state_of(gpu)
+        if state is GpuState.OCCUPIED or state is GpuState.UNKNOWN:
+            return _pids(gpu) or frozenset({UNSEEN})
+        return frozenset()
 
     def look(self, jobs: Sequence[Watched]) -> Look:
         """One sample: the state of all GPUs, and the evidence for each of these jobs."""

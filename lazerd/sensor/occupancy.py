@@ -76,4 +76,6 @@ def _use(gpu: GpuReading, mine: list[Process]) -> Use:
 
 
 def _holder(process: Process) -> str:
+    if process.job_id is None:
+        return f"pid {process.pid}, whose job is not known"
     return f"job {process.job_id}" if process.job_id else f"pid {process.pid}, which is of no job"

@@ -30,14 +30,16 @@ class JobFinder:
         self._proc = proc
         self.trusts_pids = _is_initial(proc) if trusts_pids is None else trusts_pids
 
-    def job_of(self, pid: int) -> str:
-        """The process's job; "" when it has none, has ended, or is not seen from here.
+    def job_of(self, pid: int) -> str | None:
+        """The process's job, "" when it has none; None when it has ended or is not seen from here.
 
         May block on a process that is stuck in the kernel (its environment is read under a lock
         that such a process can hold), but only if its cgroup tells nothing.
         """
         if not self.trusts_pids and not self._holds_device(pid):
-            return ""
+            return None
+        if not (self._proc / str(pid)).exists():
+            return None
         return self._by_cgroup(pid) or self._by_environ(pid) or ""
 
     def _by_cgroup(self, pid: int) -> str | None:

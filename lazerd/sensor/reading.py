@@ -27,11 +27,12 @@ class Health(Enum):
 class Process(msgspec.Struct, frozen=True):
     """A process that holds a compute context on a GPU.
 
-    `job_id` is "" when it belongs to no job that is known of. None: NVML does not say.
+    `job_id` is "" when it belongs to no job, None when that could not be found out: it is ending,
+    stuck in the kernel, or not seen from here. None in the others: NVML does not say.
     """
 
     pid: Count
-    job_id: Text = ""
+    job_id: Text | None = ""
     used_bytes: Count | None = None
     sm_percent: Percent | None = None
     """Share of the time since the reading before in which its kernels ran."""

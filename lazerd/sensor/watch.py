@@ -22,12 +22,12 @@ HIDDEN = "this sensor runs in a pid namespace of its own: it sees no job of proc
 
 class Watch:
     """Blocking, bounded, and safe to be called from several threads. `job_of` maps a pid to its
-    job, or to ""."""
+    job, to "" when it has none, to None when that is not known."""
 
     def __init__(
         self,
         nvml: Nvml,
-        job_of: Callable[[int], str],
+        job_of: Callable[[int], str | None],
         *,
         hides_pids: bool = False,
         nvml_limit_s: float = NVML_LIMIT_S,
@@ -54,15 +54,18 @@ class Watch:
         return Reading(gpus, HIDDEN if self._hides_pids else "")
 
     def read_gpu(self, index: int) -> GpuReading:
-        """One GPU, as `read` has it. `NvmlUnavailable`."""
-        return self._gpu(index)
+        """One GPU, as `read` has it."""
+        try:
+            return self._gpu(index)
+        except NvmlUnavailable as error:
+            return self._unseen(index, Health.FAILING, str(error))
 
     def _gpu(self, index: int) -> GpuReading:
         what = f"asking NVML about GPU {index}"
         try:
             gpu = self._library.call(what, lambda: self._nvml.read(index))
         except TooSlow as error:
-            return self._silent(index, str(error))
+            return self._unseen(index, Health.SILENT, str(error))
         return replace(gpu, processes=tuple(map(self._with_job, gpu.processes)))
 
     def _with_job(self, process: Process) -> Process:
@@ -70,14 +73,12 @@ class Watch:
         try:
             job_id = self._proc.call(what, lambda: self._job_of(process.pid))
         except TooSlow:
-            job_id = ""  # it holds the GPU all the same
+            job_id = None  # it holds the GPU all the same
         return replace(process, job_id=job_id)
 
-    def _silent(self, index: int, detail: str) -> GpuReading:
+    def _unseen(self, index: int, health: Health, detail: str) -> GpuReading:
         known = self._last[index] if index < len(self._last) else GpuReading(index)
-        return GpuReading(index, known.uuid, known.name, Health.SILENT, detail)
+        return GpuReading(index, known.uuid, known.name, health, detail)
 
     def _all(self, health: Health, detail: str) -> tuple[GpuReading, ...]:
-        return tuple(
-            GpuReading(gpu.index, gpu.uuid, gpu.name, health, detail) for gpu in self._last
-        )
+        return tuple(self._unseen(gpu.index, health, detail) for gpu in self._last)
