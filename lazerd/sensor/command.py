@@ -13,12 +13,10 @@ import msgspec
 import trio
 
 from lazerd.sensor.errors import AddressError, SensorError
-from lazerd.sensor.nvml import Nvml
 from lazerd.sensor.ownership import REALMS
-from lazerd.sensor.processes import JobFinder
 from lazerd.sensor.reporter import Pace, Reporter
 from lazerd.sensor.secret import read_secret
-from lazerd.sensor.watch import Watch
+from lazerd.sensor.watch import make_watch
 
 DEFAULT_SECRET = Path("/etc/lazer/secret")
 DEFAULT_PORT = 7430
@@ -77,12 +75,6 @@ def main(
     pace = Pace(interval_s=interval_s)
     name = node or socket.gethostname().partition(".")[0]
     trio.run(_until_told, Reporter(host, port, name, secret, watch.read, pace))
-
-
-def make_watch(realm: str) -> Watch:
-    """What looks at this node's GPUs, for the jobs of a realm ("slurm", "lazer")."""
-    finder = JobFinder(REALMS[realm])
-    return Watch(Nvml(), finder.job_of, hides_pids=not finder.trusts_pids)
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from lazerd.errors import LazerError
 
-class SensorError(Exception):
+
+class SensorError(LazerError):
     """Base of what ends `lazer-sensor`, or keeps it from seeing or being heard."""
-
-    exit_code = 1
 
 
 class NvmlUnavailable(SensorError):

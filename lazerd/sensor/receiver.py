@@ -67,11 +67,11 @@ class Receiver:
         port: int,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Listen until cancelled; started with the port, which 0 leaves to the kernel. OSError
-        when the address cannot be had."""
+        """Listen until cancelled, once; `reports` ends then. Started with the port, which 0 leaves
+        to the kernel. OSError when the address cannot be had."""
         listeners = await trio.open_tcp_listeners(port, host=host)
         port = listeners[0].socket.getsockname()[1]
-        async with trio.open_nursery() as nursery:
+        async with self._send, trio.open_nursery() as nursery:
             await nursery.start(trio.serve_listeners, self.handle, listeners)
             task_status.started(port)
 

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from lazerd.sensor.bounded import OneAtATime, TooSlow
 from lazerd.sensor.errors import NvmlUnavailable
 from lazerd.sensor.nvml import Nvml
+from lazerd.sensor.ownership import REALMS
+from lazerd.sensor.processes import JobFinder
 from lazerd.sensor.reading import GpuReading, Health, Process, Reading
 
 NVML_LIMIT_S = 5.0
@@ -82,3 +84,9 @@ class Watch:
 
     def _all(self, health: Health, detail: str) -> tuple[GpuReading, ...]:
         return tuple(self._unseen(gpu.index, health, detail) for gpu in self._last)
+
+
+def make_watch(realm: str) -> Watch:
+    """What looks at this node's GPUs, for the jobs of a realm: "lazer" or "slurm"."""
+    finder = JobFinder(REALMS[realm])
+    return Watch(Nvml(), finder.job_of, hides_pids=not finder.trusts_pids)

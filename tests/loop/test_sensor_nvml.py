@@ -14,7 +14,7 @@ import trio
 from lazerd.backend.protocol import GpuState, Rung, Sensor, Watched
 from lazerd.sensor import nvml as nvml_module
 from lazerd.sensor.errors import NvmlUnavailable
-from lazerd.sensor.local import LocalSensor
+from lazerd.sensor.local import UNSEEN, LocalSensor
 from lazerd.sensor.nvml import Nvml
 from lazerd.sensor.ownership import LAZER
 from lazerd.sensor.processes import JobFinder
@@ -119,15 +119,26 @@ def test_cases_31_and_36_an_orphan_keeps_its_gpu(
     gpu, other = sensor.look([]).gpus  # the job itself is over: nobody names it any more
     assert gpu.state is GpuState.OCCUPIED
     assert sensor.occupied_by(0) == {worker.pid}
-    assert ("which is of no job" if dies else "held by job 7") in gpu.detail
+    assert ("whose job is not known" if dies else "held by job 7") in gpu.detail
     assert other.state is GpuState.EMPTY
     del fake_nvml.gpus[0].processes[worker.pid]
     fake_nvml.gpus[0].used_bytes = 8 * GIB
     fake_nvml.write()
     assert sensor.look([]).gpus[0].state is GpuState.OCCUPIED
+    assert sensor.occupied_by(0) == {UNSEEN}
     fake_nvml.gpus[0].used_bytes = 0
     fake_nvml.write()
     assert sensor.look([]).gpus[0].state is GpuState.EMPTY
+    assert sensor.occupied_by(0) == frozenset()
+
+
+@pytest.mark.parametrize("code", [UNKNOWN, DRIVER_NOT_LOADED])
+def test_a_gpu_that_cannot_be_asked_is_not_taken_for_empty(
+    fake_nvml: FakeNvml, sensor: LocalSensor, code: int
+) -> None:
+    fake_nvml.faults = [Fault(code=code)]
+    fake_nvml.write()
+    assert sensor.occupied_by(0) == {UNSEEN}
 
 
 def test_a_worker_is_found_by_its_job_when_its_pid_is_not_named(
@@ -398,4 +409,4 @@ def test_a_process_that_is_stuck_in_the_kernel_still_holds_its_gpu(fake_nvml: Fa
     fake_nvml.write()
     gpu = Watch(Nvml(), stuck, proc_limit_s=0.1).read().gpus[0]
     assert gpu.health is Health.OK
-    assert [process.job_id for process in gpu.processes] == ["", ""]
+    assert [process.job_id for process in gpu.processes] == [None, None]

@@ -126,14 +126,14 @@ def test_a_loop_of_parents_ends(proc: Proc) -> None:
 
 
 def test_a_process_that_has_ended(proc: Proc) -> None:
-    assert proc.finder().job_of(12345) == ""
+    assert proc.finder().job_of(12345) is None
 
 
 def test_in_a_pid_namespace_only_who_has_a_gpu_open_is_believed(proc: Proc) -> None:
     proc.add(9, cgroup=LAZER_V2)
     proc.add(10, cgroup=LAZER_V2, device="/dev/nvidia0")
     finder = proc.finder(trusts_pids=False)
-    assert finder.job_of(9) == ""
+    assert finder.job_of(9) is None
     assert finder.job_of(10) == "17"
 
 
