@@ -21,7 +21,7 @@ from tools.replay.errors import ReplayError
 from tools.replay.spans import Outcome, Span
 
 NEVER = math.inf
-CIRCLES = 500_000  # instants without the end of any job; the longest seen in earnest is hundreds
+CIRCLES = 100_000  # instants without the end of any job
 NOTED_EVERY = 256  # jobs that end between two notes of progress
 
 

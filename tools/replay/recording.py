@@ -33,18 +33,17 @@ _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 class Recorder:
     """Writes a log; an observer of a driver, and a context that closes the file."""
 
-    def __init__(self, path: Path, engine: Engine) -> None:
+    def __init__(self, path: Path, policy: str, information: Information, cluster: Cluster) -> None:
         try:
             self._file: TextIO = path.open("w", encoding="utf-8")
         except OSError as error:
             raise LogError(path, None, f"it cannot be written: {error.strerror}") from error
-        policy = engine.policy
         self._write(
             {
                 "version": VERSION,
-                "policy": policy.name,
-                "information": policy.information.value,
-                "nodes": engine.cluster.size,
+                "policy": policy,
+                "information": information.value,
+                "nodes": cluster.size,
             }
         )
 

@@ -52,7 +52,8 @@ def replay(run: Run, progress: Callable[[int], None] | None = None) -> Result:
         if run.validate:
             observers.append(_validating(engine))
         if run.log is not None:
-            observers.append(stack.enter_context(Recorder(run.log, engine)))
+            recorder = Recorder(run.log, run.policy, case.information(), case.cluster())
+            observers.append(stack.enter_context(recorder))
         driver = Driver(
             engine,
             tasks,
