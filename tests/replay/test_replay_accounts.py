@@ -138,7 +138,9 @@ class _Circles:
 
 def test_an_engine_that_circles_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "CIRCLES", 1000)
-    with pytest.raises(EngineFault, match="the engine circles"):
+    with pytest.raises(
+        EngineFault, match="at 0 s: 1,000 instants in which no job ends, it circles"
+    ):
         Driver(_Circles(), [_task("A", 0, 100, 4)], GPUS).run()  # type: ignore[arg-type]
 
 

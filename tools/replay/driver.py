@@ -104,6 +104,7 @@ class Driver:
         self._clock = Clock()
         self._arrived = 0
         self._ended = 0
+        self._now_s = 0
         self._ended_at = 0  # the instant, by number, of the last end
         self._wake_s: float = NEVER
         self.outcome = Outcome([task.submit_s for task in tasks], [-1] * len(tasks))
@@ -113,7 +114,9 @@ class Driver:
         began = time.perf_counter()
         while self._step():
             if self.outcome.batches - self._ended_at > CIRCLES:
-                raise EngineFault(f"{CIRCLES:,} instants in which no job ends: the engine circles")
+                raise EngineFault(
+                    f"at {self._now_s} s: {CIRCLES:,} instants in which no job ends, it circles"
+                )
         if self._ended < len(self._jobs):
             left = len(self._jobs) - self._ended
             raise EngineFault(f"{left} of {len(self._jobs)} jobs have not ended, and never will")
@@ -127,6 +130,7 @@ class Driver:
         now_s = self._next_s()
         if now_s is None:
             return False
+        self._now_s = now_s
         events = self._happened(now_s)
         if events:
             actions = self._engine.handle_all(events, now_s)

@@ -14,7 +14,7 @@ from lazerd.engine import Engine
 from lazerd.model.actions import Action
 from lazerd.model.events import Event
 from tools.replay.case import Case
-from tools.replay.driver import Driver, Observer
+from tools.replay.driver import Driver, EngineFault, Observer
 from tools.replay.measures import Row, measure
 from tools.replay.recording import Recorder
 from tools.replay.spans import Outcome
@@ -63,7 +63,10 @@ def replay(run: Run, progress: Callable[[int], None] | None = None) -> Result:
             observer=_all(observers),
             progress=progress,
         )
-        outcome = driver.run()
+        try:
+            outcome = driver.run()
+        except EngineFault as error:
+            raise EngineFault(f"{run.policy}: {error}") from error
     return Result(measure(case, run.policy, outcome), outcome)
 
 
