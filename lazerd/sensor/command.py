@@ -49,7 +49,9 @@ DEFAULT_PORT = 7430
     show_default=True,
     help="Whose jobs the processes are mapped to.",
 )
-@click.option("--once", is_flag=True, help="Look once, print what is seen as JSON, and end.")
+@click.option(
+    "--once", is_flag=True, help="Look once, print what is seen as JSON, and end; 1: no GPU."
+)
 def main(
     address: str | None,
     secret_file: Path,
@@ -63,8 +65,9 @@ def main(
     watch = make_watch(realm)
     try:
         if once:
-            click.echo(msgspec.json.format(msgspec.json.encode(watch.read())))
-            return
+            reading = watch.read()
+            click.echo(msgspec.json.format(msgspec.json.encode(reading)))
+            sys.exit(0 if reading.gpus else 1)
         if address is None:
             raise click.UsageError("--lazerd HOST[:PORT] says where to report to (or --once)")
         host, port = parse_address(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,7 +21,7 @@ UNSEEN = 0
 
 
 class LocalSensor:
-    """Blocking, in bounded time. `clock` gives seconds that never go back."""
+    """Blocking, in bounded time, from any thread. `clock` gives seconds that never go back."""
 
     def __init__(
         self, watch: Watch, rule: Rule = DEFAULT, clock: Callable[[], float] = time.monotonic
@@ -28,14 +29,14 @@ class LocalSensor:
         self._watch = watch
         self._rule = rule
         self._clock = clock
+        self._climbing = threading.Lock()
         self._climbs: dict[str, _Climb] = {}
         self._looks = 0
         self._last = Reading()
 
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs, in order of their numbers."""
-        self._last = self._watch.read()
-        return tuple(map(_gpu, self._last.gpus))
+        return tuple(map(_gpu, self._read(with_work=False).gpus))
 
     def occupied_by(self, number: int) -> frozenset[int]:
         """Pids that hold a context on a GPU; `UNSEEN` among them for whoever cannot be seen, and
@@ -48,15 +49,10 @@ class LocalSensor:
 
     def look(self, jobs: Sequence[Watched]) -> Look:
         """One sample: the state of all GPUs, and the evidence for each of these jobs."""
-        gpus = self.gpus()
-        now_s, self._looks = self._clock(), self._looks + 1
-        before, self._climbs = self._climbs, {}
-        for job in jobs:
-            climb = before.get(job.job_id)
-            if climb is None or climb.was_placed_again(job):
-                climb = _Climb(Ladder({HERE: len(job.gpus)}, self._rule))
-            self._climbs[job.job_id] = climb
-        return Look(gpus, {job.job_id: self._evidence(job, now_s) for job in jobs})
+        reading = self._read(with_work=True)
+        with self._climbing:
+            evidence = self._climb(jobs, reading)
+        return Look(tuple(map(_gpu, reading.gpus)), evidence)
 
     def problems(self) -> Sequence[Problem]:
         """What was not seen at the last look, and why."""
@@ -65,13 +61,28 @@ class LocalSensor:
         found = [Problem(code, reading.problem)] if reading.problem else []
         return [*found, *(problem for gpu in reading.gpus for problem in _problems(gpu))]
 
-    def _evidence(self, job: Watched, now_s: float) -> Evidence:
-        climb = self._climbs[job.job_id]
-        climb.job = job
-        uses = uses_of(_of(job, self._last), lambda process: _is_of(process, job))
-        if not is_whole(self._last):
-            return climb.ladder.evidence(now_s)  # what was not seen is not taken for idle
-        return climb.ladder.observe(Sample(HERE, self._looks, uses), now_s)
+    def _read(self, *, with_work: bool) -> Reading:
+        reading = self._watch.read(with_work=with_work)
+        if with_work or not self._looks:  # the others do not ask for all that may be missing
+            self._last = reading
+        return reading
+
+    def _climb(self, jobs: Sequence[Watched], reading: Reading) -> dict[str, Evidence]:
+        now_s, self._looks = self._clock(), self._looks + 1
+        before, self._climbs = self._climbs, {}
+        for job in jobs:
+            climb = before.get(job.job_id)
+            if climb is None or climb.was_placed_again(job):
+                climb = _Climb(Ladder({HERE: len(job.gpus)}, self._rule))
+            climb.job = job
+            self._climbs[job.job_id] = climb
+        if not is_whole(reading):  # what was not seen is not taken for idle
+            return {job_id: c.ladder.evidence(now_s) for job_id, c in self._climbs.items()}
+        return {job.job_id: self._observe(job, reading, now_s) for job in jobs}
+
+    def _observe(self, job: Watched, reading: Reading, now_s: float) -> Evidence:
+        uses = uses_of(_of(job, reading), lambda process: _is_of(process, job))
+        return self._climbs[job.job_id].ladder.observe(Sample(HERE, self._looks, uses), now_s)
 
 
 class _Climb:

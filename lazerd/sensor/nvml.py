@@ -1,5 +1,8 @@
 """NVML through nvidia-ml-py (module pynvml), imported late: a machine without it can be asked too.
 
+The version is pinned from 12.535.108 (the one before it reads process lists with a struct that only
+some 535 drivers have) to before 14 (where names may go).
+
 Every call here blocks, and can do so for long (a GPU that is being reset, a driver that is stuck);
 `Watch` makes them through `OneAtATime`. What a call answers falls in four kinds, told apart by the
 tables below: a value, "nobody" (nothing to report), a refusal (that GPU or driver does not offer
@@ -64,9 +67,9 @@ LIBRARY: dict[int, str] = {
 }
 """Trouble with all of NVML. It is opened again at the next reading."""
 
-FAILURES_UNTIL_LOST = 5
-"""Readings of one GPU in a row that failed with other errors. A GPU that fell off the bus often
-shows as "Unknown Error" only; a passing fault does not last that long."""
+FAILING_UNTIL_LOST_S = 10.0
+"""For how long a GPU may answer nothing but other errors. One that fell off the bus often shows as
+"Unknown Error" only; a passing fault does not last that long."""
 CONTRADICTIONS_UNTIL_BLIND = 10
 """Readings in a row in which a GPU was busy and no process was said to be. One or two are the
 difference between NVML's two sample periods; where pids are hidden (vGPU, some containers) it is
@@ -87,14 +90,19 @@ class Identity(NamedTuple):
 
 class Nvml:
     """The library. Not thread-safe: one call at a time. `now_us` is the wall clock, in
-    microseconds, which is what NVML's samples are stamped with."""
+    microseconds, which is what NVML's samples are stamped with; `clock` never goes back."""
 
-    def __init__(self, now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+    def __init__(
+        self,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._now_us = now_us
+        self._clock = clock
         self._pynvml: ModuleType | None = None
         self._identities: dict[int, Identity] = {}
         self._since_us: dict[int, int] = {}
-        self._failures: dict[int, int] = {}
+        self._failing_since_s: dict[int, float] = {}
         self._contradictions: dict[int, int] = {}
 
     def count(self) -> int:
@@ -105,17 +113,20 @@ class Nvml:
         except nvml.NVMLError as error:
             raise self._unavailable(error) from None
 
-    def read(self, index: int) -> GpuReading:
+    def read(self, index: int, *, with_work: bool = True) -> GpuReading:
         """One GPU, processes without their jobs. `NvmlUnavailable` when all of NVML is in trouble;
-        whatever is wrong with the GPU alone is in the reading."""
+        whatever is wrong with the GPU alone is in the reading.
+
+        `with_work`: also what the processes did since the last reading with it.
+        """
         nvml = self._open()
         try:
-            reading = self._read(nvml, index)
+            reading = self._read(nvml, index, with_work)
         except nvml.NVMLError as error:
             if error.value in LIBRARY:
                 raise self._unavailable(error) from None
             return self._troubled(index, error)
-        self._failures.pop(index, None)
+        self._failing_since_s.pop(index, None)
         return reading
 
     def close(self) -> None:
@@ -153,24 +164,25 @@ class Nvml:
         uuid, name = self._identities.get(index, Identity("", ""))
         if error.value in LOST:
             return GpuReading(index, uuid, name, Health.LOST, LOST[error.value])
-        failures = self._failures[index] = self._failures.get(index, 0) + 1
-        if failures < FAILURES_UNTIL_LOST:
+        now_s = self._clock()
+        since_s = now_s - self._failing_since_s.setdefault(index, now_s)
+        if since_s < FAILING_UNTIL_LOST_S:
             return GpuReading(index, uuid, name, Health.FAILING, f"NVML says: {error}")
-        detail = f"NVML says nothing but: {error} ({failures} times)"
+        detail = f"for {since_s:.0f} s NVML has said nothing but: {error}"
         return GpuReading(index, uuid, name, Health.LOST, detail)
 
     # --- one GPU ----------------------------------------------------------------------------------
 
-    def _read(self, nvml: ModuleType, index: int) -> GpuReading:
+    def _read(self, nvml: ModuleType, index: int, with_work: bool) -> GpuReading:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid, name = self._identity(nvml, index, handle)
         mode, _ = _ask("MIG mode", lambda: nvml.nvmlDeviceGetMigMode(handle))
         held, unlisted = _ask("listing processes", lambda: _compute_processes(nvml, handle))
-        busy, blind = _ask("utilisation by process", lambda: self._busy_by_pid(nvml, index, handle))
         rates, _ = _ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         busy_percent = None if rates is None else min(100, int(rates.gpu))
-        if busy is not None and self._contradicts(index, busy, busy_percent, bool(held)):
-            busy, blind = None, "NVML says that nobody runs kernels, and that the GPU is busy"
+        busy, blind = None, ""
+        if with_work:
+            busy, blind = self._work(nvml, index, handle, bool(held and busy_percent))
         return GpuReading(
             index,
             uuid,
@@ -189,6 +201,21 @@ class Nvml:
             self._identities[index] = Identity(uuid, name)
         return self._identities[index]
 
+    def _work(
+        self, nvml: ModuleType, index: int, handle: Any, is_busy: bool
+    ) -> tuple[dict[int, int] | None, str]:
+        """Per cent by pid, or None and why that is not known. `is_busy`: somebody works on it."""
+        what = "utilisation by process"
+        busy, blind = _ask(what, lambda: self._busy_by_pid(nvml, index, handle))
+        if busy is None:
+            return None, blind
+        contradicts = is_busy and not any(busy.values())
+        count = self._contradictions.get(index, 0) + 1 if contradicts else 0
+        self._contradictions[index] = count
+        if count < CONTRADICTIONS_UNTIL_BLIND:
+            return busy, ""
+        return None, "NVML says that nobody runs kernels, and that the GPU is busy"
+
     def _busy_by_pid(self, nvml: ModuleType, index: int, handle: Any) -> dict[int, int]:
         """Per cent of the time since the last call in which each process ran kernels."""
         now_us = self._now_us()
@@ -205,15 +232,6 @@ class Nvml:
         good = [sample for sample in samples if _is_sample(sample, since_us)]
         self._since_us[index] = max((s.timeStamp for s in good), default=since_us)
         return {sample.pid: sample.smUtil for sample in good}
-
-    def _contradicts(
-        self, index: int, busy: dict[int, int], busy_percent: int | None, held: bool
-    ) -> bool:
-        if busy_percent and held and not any(busy.values()):
-            self._contradictions[index] = self._contradictions.get(index, 0) + 1
-        else:
-            self._contradictions[index] = 0
-        return self._contradictions[index] >= CONTRADICTIONS_UNTIL_BLIND
 
 
 def _ask(what: str, call: Callable[[], T]) -> tuple[T | None, str]:

@@ -42,12 +42,15 @@ class Watch:
         self._hides_pids = hides_pids
         self._last: tuple[GpuReading, ...] = ()
 
-    def read(self) -> Reading:
-        """All GPUs. One that was there before does not vanish: it is lost, or silent."""
+    def read(self, *, with_work: bool = True) -> Reading:
+        """All GPUs. One that was there before does not vanish: it is lost, or silent.
+
+        `with_work`: also what the processes did since the last reading with it.
+        """
         try:
             count = self._library.call("counting the GPUs", self._nvml.count)
             indices = range(max(count, len(self._last)))
-            gpus = tuple(self._gpu(index) for index in indices)
+            gpus = tuple(self._gpu(index, with_work) for index in indices)
         except NvmlUnavailable as error:
             return Reading(self._all(Health.FAILING, str(error)), str(error))
         except TooSlow as error:
@@ -56,16 +59,16 @@ class Watch:
         return Reading(gpus, HIDDEN if self._hides_pids else "")
 
     def read_gpu(self, index: int) -> GpuReading:
-        """One GPU, as `read` has it."""
+        """One GPU, as `read` without the work has it."""
         try:
-            return self._gpu(index)
+            return self._gpu(index, with_work=False)
         except NvmlUnavailable as error:
             return self._unseen(index, Health.FAILING, str(error))
 
-    def _gpu(self, index: int) -> GpuReading:
+    def _gpu(self, index: int, with_work: bool) -> GpuReading:
         what = f"asking NVML about GPU {index}"
         try:
-            gpu = self._library.call(what, lambda: self._nvml.read(index))
+            gpu = self._library.call(what, lambda: self._nvml.read(index, with_work=with_work))
         except TooSlow as error:
             return self._unseen(index, Health.SILENT, str(error))
         return replace(gpu, processes=tuple(map(self._with_job, gpu.processes)))

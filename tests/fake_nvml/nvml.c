@@ -14,8 +14,8 @@
  * A call is named without "nvmlDeviceGet" and version: Count, HandleByIndex, UUID, Name, MigMode,
  * MemoryInfo, UtilizationRates, ComputeRunningProcesses, MPSComputeRunningProcesses,
  * GraphicsRunningProcesses, ProcessUtilization; Init, Shutdown. Without the file, or without a
- * name for it, the driver is "not loaded". The structs are those of nvml.h that nvidia-ml-py 12.535
- * to 13 uses: nvmlProcessInfo_v2_t (also for _v3), nvmlMemory_t and nvmlMemory_v2_t,
+ * name for it, the driver is "not loaded". The structs are those of nvml.h that nvidia-ml-py from
+ * 12.535.108 to 13 uses: nvmlProcessInfo_v2_t (also for _v3), nvmlMemory_t and nvmlMemory_v2_t,
  * nvmlProcessUtilizationSample_t, nvmlUtilization_t. */
 
 #include <stdio.h>

@@ -37,9 +37,23 @@ GIB = 1 << 30
 LIMIT_S = 0.3
 
 
+class Clock:
+    """Seconds that the test lets pass."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @pytest.fixture
-def sensor(fake_nvml: FakeNvml) -> Iterator[LocalSensor]:
-    nvml = Nvml()
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sensor(fake_nvml: FakeNvml, clock: Clock) -> Iterator[LocalSensor]:
+    nvml = Nvml(clock=clock)
     finder = JobFinder(LAZER, trusts_pids=True)
     yield LocalSensor(Watch(nvml, finder.job_of, nvml_limit_s=LIMIT_S))
     nvml.close()
@@ -151,6 +165,30 @@ def test_a_worker_is_found_by_its_job_when_its_pid_is_not_named(
     assert sensor.look([job(1, gpus=(1,))]).evidence["7"].rung is Rung.NOTHING
 
 
+def test_asking_whether_a_gpu_is_empty_takes_no_sample_away(
+    fake_nvml: FakeNvml, sensor: LocalSensor
+) -> None:
+    watched, held = job(100, gpus=(0,)), Held()
+    fake_nvml.gpus[0].processes[100] = held
+    fake_nvml.write()
+    sensor.look([watched])
+    for _ in range(3):
+        held.sm_percent, held.at_us = 50, time.time_ns() // 1000 + 1000
+        fake_nvml.write()
+        sensor.gpus()
+        sensor.occupied_by(0)
+        evidence = sensor.look([watched]).evidence["7"]
+    assert evidence.rung is Rung.BUSY
+
+
+def test_every_process_is_listed(fake_nvml: FakeNvml, sensor: LocalSensor) -> None:
+    pids = range(1000, 1040)
+    fake_nvml.gpus[0].processes = {pid: Held(GIB >> 4, sm_percent=pid % 7) for pid in pids}
+    fake_nvml.write()
+    assert sensor.occupied_by(0) == set(pids)
+    assert sensor.gpus()[0].pids == set(pids)
+
+
 def test_a_desktop_and_what_the_driver_reserves_do_not_make_a_gpu_occupied(
     fake_nvml: FakeNvml, sensor: LocalSensor
 ) -> None:
@@ -185,22 +223,27 @@ def test_a_lost_gpu_is_reported_and_the_others_go_on(
 
 
 def test_a_gpu_that_answers_nothing_but_errors_is_lost_in_the_end(
-    fake_nvml: FakeNvml, sensor: LocalSensor
+    fake_nvml: FakeNvml, sensor: LocalSensor, clock: Clock
 ) -> None:
     fake_nvml.faults = [Fault("HandleByIndex", gpu=1, code=UNKNOWN)]
     fake_nvml.write()
-    states = [sensor.gpus()[1].state for _ in range(nvml_module.FAILURES_UNTIL_LOST)]
-    assert states == [GpuState.UNKNOWN] * (len(states) - 1) + [GpuState.LOST]
+    for _ in range(20):  # however often it is asked
+        assert sensor.gpus()[1].state is GpuState.UNKNOWN
+    clock.now_s += nvml_module.FAILING_UNTIL_LOST_S
+    assert sensor.gpus()[1].state is GpuState.LOST
     fake_nvml.has(2)
     assert sensor.gpus()[1].state is GpuState.EMPTY
 
 
-def test_a_gpu_that_vanishes_is_not_forgotten(fake_nvml: FakeNvml, sensor: LocalSensor) -> None:
+def test_a_gpu_that_vanishes_is_not_forgotten(
+    fake_nvml: FakeNvml, sensor: LocalSensor, clock: Clock
+) -> None:
     sensor.gpus()
     del fake_nvml.gpus[1]
     fake_nvml.write()
-    states = [sensor.gpus()[1].state for _ in range(nvml_module.FAILURES_UNTIL_LOST)]
-    assert states[-1] is GpuState.LOST
+    assert sensor.gpus()[1].state is GpuState.UNKNOWN
+    clock.now_s += nvml_module.FAILING_UNTIL_LOST_S
+    assert sensor.gpus()[1].state is GpuState.LOST
 
 
 def test_no_utilisation_by_process_the_gpus_own_serves_who_is_alone_on_it(
