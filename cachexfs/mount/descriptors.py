@@ -86,6 +86,9 @@ class Descriptors:
         if (raced := self._open.get(node.ino)) is not None:
             opened.close()
             return raced
+        if node.blob is not None and not opened.is_blob:  # emptied by its path while we asked
+            opened.close()
+            opened = Opened(self._tier.open(node.blob), is_blob=True)
         self._open[node.ino] = opened
         return opened
 

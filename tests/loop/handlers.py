@@ -56,7 +56,7 @@ class Bench:
         journal = Journal(base / "ram/journal.db")
         self.tree = Tree(journal)
         self.tree.keeps_reflections = True
-        tier = Tier(base / "ram", 1 << 30, pages="", private=False)
+        self.tier = tier = Tier(base / "ram", 1 << 30, pages="", private=False)
         self.source = source = Source(self.source_dir, self.tree, 2.0)
         sums = Sums(self.tree, tier)
         tracker = Tracker(self.tree, tier, sums, 1)
@@ -64,8 +64,9 @@ class Bench:
         tracker.publisher, tracker.replicator = self.publisher, NoPartners()
         room = Room(self.tree, tier, tracker.evicted, tracker.is_busy)
         tracker.room = room
-        files = OpenFiles(self.tree, tier, source, tracker, room)
+        self.files = files = OpenFiles(self.tree, tier, source, tracker, room)
         self.registered: list[int] = []
+        self.backed: list[str] = []
         backings = Backings(0, self._register, lambda _, number: self._give_up(number))
         files.passthrough.agreed(backings)
         view = View(self.tree, tier, source, files, room)
@@ -79,6 +80,7 @@ class Bench:
 
     def _register(self, device: int, fd: int) -> int:
         self.registered.append(len(self.registered) + 1)
+        self.backed.append(os.readlink(f"/proc/self/fd/{fd}"))
         return self.registered[-1]
 
     def _give_up(self, number: int) -> None:

@@ -78,3 +78,25 @@ async def test_one_that_was_closed_meanwhile_decides_nothing(
         await bench.does.release(info.fh)
         slow.may_go.set()
     assert (node.opens, bench.registered) == (1, [node.backing_id])
+
+
+async def test_a_file_that_is_emptied_while_it_is_opened_is_read_as_it_is_then(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = await bench.does.lookup(ROOT, b"file", CTX)
+    node = bench.tree.nodes[entry.st_ino]
+    slow = Slow(bench.source.open)
+    monkeypatch.setattr(bench.source, "open", slow)
+    handles: list[int] = []
+
+    async def open_slowly() -> None:
+        handles.append((await bench.does.open(node.ino, os.O_RDONLY, CTX)).fh)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(open_slowly)
+        await slow.begun.wait()
+        await bench.files.truncate(node, 0)
+        slow.may_go.set()
+    assert await bench.does.read(handles[0], 0, 8192) == b""
+    assert node.blob is not None
+    assert bench.backed == [str(bench.tier.path(node.blob))]
