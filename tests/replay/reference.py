@@ -17,7 +17,7 @@ class Shortest:
         self._eager = eager
         self._waiting: list[JobSpec] = []
         self._running: dict[str, JobSpec] = {}
-        self._specs: dict[str, JobSpec] = {}
+        self._leaving: dict[str, JobSpec] = {}
         self._wake_s = wake_s
         self.told: list[tuple[float, list[str]]] = []
 
@@ -38,10 +38,9 @@ class Shortest:
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Submitted):
-            self._specs[event.job.job_id] = event.job
             self._waiting.append(event.job)
         elif isinstance(event, Finished | Gone):
-            spec = self._running.pop(event.job_id)
+            spec = self._running.pop(event.job_id, None) or self._leaving.pop(event.job_id)
             self._free += spec.gpus
             if isinstance(event, Gone):
                 self._waiting.append(spec)
@@ -54,10 +53,15 @@ class Shortest:
             yield Start(spec.job_id, ((0, spec.gpus),))
 
     def _throw_out(self, first: JobSpec) -> list[Action]:
-        missing, victims = first.gpus - self._free, []
+        leaving = sum(spec.gpus for spec in self._leaving.values())
+        missing, victims = first.gpus - self._free - leaving, []
         for spec in sorted(self._running.values(), key=lambda spec: -(spec.estimate_s or 0)):
             if missing <= 0 or (spec.estimate_s or 0) <= (first.estimate_s or 0):
                 break
-            victims.append(Preempt(spec.job_id, first.job_id, None))
+            victims.append(spec)
             missing -= spec.gpus
-        return list(victims) if missing <= 0 else []
+        if missing > 0:
+            return []
+        for spec in victims:
+            self._leaving[spec.job_id] = self._running.pop(spec.job_id)
+        return [Preempt(spec.job_id, first.job_id, None) for spec in victims]

@@ -112,7 +112,7 @@ def draw_utilisation(results: Sequence[Result], path: Path, title: str) -> None:
 
 
 def draw_excerpt(results: Sequence[Result], path: Path, title: str) -> None:
-    """The same jobs in the same hours, under the policy that preempts most and under the last."""
+    """The same jobs in the same hours, under the most futile policy and under the last."""
     from matplotlib.patches import Patch
     from matplotlib.pyplot import subplots
 
@@ -135,7 +135,7 @@ def draw_excerpt(results: Sequence[Result], path: Path, title: str) -> None:
 
 
 def _contrast(results: Sequence[Result]) -> list[Result]:
-    most = max(results, key=lambda result: int(result.row["preemptions"]))
+    most = max(results, key=lambda result: (result.row["futile"], result.row["preemptions"]))
     return [most] if most is results[-1] else [most, results[-1]]
 
 
