@@ -109,6 +109,15 @@ class Curve:
             lambda p: self._time_of_sf(left * (1.0 - p)) - elapsed_s, grid(len(self.times))
         )
 
+    def left_at(self, elapsed_s: float, p: float) -> float:
+        """The quantile `p` of what is left after `elapsed_s`: one point of `after`, cheaply."""
+        if elapsed_s <= 0:
+            return self.quantile(p)
+        left = self.sf(elapsed_s)
+        if left <= 0:
+            return _lasting(elapsed_s, self._tail_slope()).quantile(p)
+        return max(self._time_of_sf(left * (1.0 - p)) - elapsed_s, 0.0)
+
     def _tail_slope(self) -> float:
         return (self.logits[-1] - self.logits[-2]) / (self._logs[-1] - self._logs[-2])
 

@@ -135,7 +135,7 @@ def _gamma_logpdf(x: Array, p: tuple[float, ...]) -> Array:
 
 
 def _gamma_logsf(x: Array, p: tuple[float, ...]) -> Array:
-    return np.log(np.maximum(special.gammaincc(p[0], x / p[1]), 1e-300))
+    return np.asarray(np.log(np.maximum(special.gammaincc(p[0], x / p[1]), 1e-300)))
 
 
 def _gamma_quantile(q: float, p: tuple[float, ...]) -> float:

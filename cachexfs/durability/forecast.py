@@ -1,0 +1,168 @@
+"""When will it be safe? From the fits and from where a file stands. Pure.
+
+Everything is conditional on what has elapsed already: a flush that has taken ten minutes is not
+expected to end in the second that a flush takes as a rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cachexfs.durability.composition import earlier, of_copies, slowest, then
+from cachexfs.durability.latency.curve import Curve
+from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
+from cachexfs.durability.latency.prior import TOGETHER, prior_fit
+from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One phase of a file that lies ahead or is under way; `elapsed_s` is how long already."""
+
+    phase: str
+    size_bytes: int
+    elapsed_s: float = 0.0
+    ahead_bytes: int = 0
+    beside_bytes: int = 0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a file still has before it. `replicas`: a leg for each peer that gets a copy.
+
+    `replicas` is empty when none is on its way, and `flush` None when it is done (or was with the
+    commit in one); both None: nothing is on its way to the shared file system.
+    """
+
+    copies_wanted: int = 1
+    replicas: tuple[Leg, ...] = ()
+    flush: Leg | None = None
+    commit: Leg | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Distributions of the seconds from now; None when it is not on its way there."""
+
+    replicated: Curve | None
+    durable: Curve | None
+    safe: Curve | None
+
+
+class Model:
+    """The fits in force, with levels that follow what ends in the meantime."""
+
+    def __init__(self, fits: Iterable[PhaseFit] = ()) -> None:
+        self._fits = {(phase, ""): prior_fit(phase) for phase in MEASURED_PHASES}
+        self._fits |= {(fit.phase, fit.source): fit for fit in fits}
+        self._units = {key: fit.unit() for key, fit in self._fits.items()}
+        self._medians = {key: unit.median() for key, unit in self._units.items()}
+        self._levels = {key: fit.level for key, fit in self._fits.items()}
+
+    def fits(self) -> list[PhaseFit]:
+        """Every fit, by phase and source."""
+        return [self._fits[key] for key in sorted(self._fits)]
+
+    def fit_for(self, phase: str, source: str = "") -> PhaseFit:
+        """The fit that is used for a phase of this source."""
+        return self._fits[self._key(phase, source)]
+
+    def level(self, phase: str, source: str = "") -> float:
+        """How slow it is at present: ln of a factor."""
+        return self._levels[self._key(phase, source)]
+
+    def saw(self, sample: Sample) -> None:
+        """A phase ended, or was given up: the level follows. As when it was fitted."""
+        for key in {(sample.phase, ""), self._key(sample.phase, sample.source)}:
+            fit = self._fits[key]
+            ratio = log_ratio(sample.elapsed_s, fit.work.of(sample), self._medians[key])
+            self._levels[key] = followed(
+                self._levels[key], fit.gain, ratio, censored=sample.censored
+            )
+
+    def whole(self, leg: Leg) -> Curve:
+        """The distribution of a phase's whole time, as if it began now."""
+        key = self._key(leg.phase, leg.source)
+        return self._units[key].scaled(self._factor(key, leg))
+
+    def left(self, leg: Leg) -> Curve:
+        """The distribution of what is left of it."""
+        return self.whole(leg).after(leg.elapsed_s)
+
+    def left_at(self, leg: Leg, p: float) -> float:
+        """One quantile of what is left, in microseconds of work."""
+        key = self._key(leg.phase, leg.source)
+        factor = self._factor(key, leg)
+        return factor * self._units[key].left_at(leg.elapsed_s / factor, p)
+
+    def together(self, phase: str) -> float:
+        """Correlation of files that are under way at the same time in this phase."""
+        fit = self._fits[phase, ""]
+        return fit.together if fit.samples else TOGETHER
+
+    def replicated(self, way: Way) -> Curve | None:
+        """Time until enough peers hold it."""
+        if not way.replicas or len(way.replicas) < way.copies_wanted:
+            return None
+        legs = [self.left(leg) for leg in way.replicas]
+        return of_copies(legs, way.copies_wanted, self.together("replicate"))
+
+    def durable(self, way: Way) -> Curve | None:
+        """Time until the shared file system holds it."""
+        legs = [self.left(leg) for leg in (way.flush, way.commit) if leg is not None]
+        if not legs:
+            return None
+        return legs[0] if len(legs) == 1 else then(legs[0], legs[1])
+
+    def outlook(self, way: Way) -> Outlook:
+        """All three times of a file."""
+        return _outlook(self.replicated(way), self.durable(way))
+
+    def checkpoint(self, ways: Sequence[Way]) -> Outlook:
+        """All three times of files that belong together: those of the slowest.
+
+        Safe is the earlier of replicated and durable for each file, and then the slowest file.
+        """
+        outlooks = [self.outlook(way) for way in ways]
+        both = max(self.together("replicate"), self.together("flush"))
+        return Outlook(
+            _slowest([o.replicated for o in outlooks], self.together("replicate")),
+            _slowest([o.durable for o in outlooks], self.together("flush")),
+            _slowest([o.safe for o in outlooks], both),
+        )
+
+    def eta_replicated_s(self, way: Way) -> float | None:
+        """The median of `replicated`, cheaply: the slower of the copies that are needed."""
+        if not way.replicas or len(way.replicas) < way.copies_wanted:
+            return None
+        return sorted(self.left_at(leg, 0.5) for leg in way.replicas)[way.copies_wanted - 1]
+
+    def eta_durable_s(self, way: Way) -> float | None:
+        """About the median of `durable`, cheaply: the sum of the medians.
+
+        The median of a sum of skewed times is larger than that, by a few per cent where one of the
+        two dominates, as the flush of a large file or the commit of a small one does.
+        """
+        legs = [leg for leg in (way.flush, way.commit) if leg is not None]
+        return sum(self.left_at(leg, 0.5) for leg in legs) if legs else None
+
+    def _key(self, phase: str, source: str) -> tuple[str, str]:
+        return (phase, source) if (phase, source) in self._fits else (phase, "")
+
+    def _factor(self, key: tuple[str, str], leg: Leg) -> float:
+        work = self._fits[key].work.bytes_of(leg.size_bytes, leg.ahead_bytes, leg.beside_bytes)
+        return work * math.exp(self._levels[key])
+
+
+def _outlook(replicated: Curve | None, durable: Curve | None) -> Outlook:
+    if replicated is None or durable is None:
+        return Outlook(replicated, durable, replicated or durable)
+    return Outlook(replicated, durable, earlier(replicated, durable))
+
+
+def _slowest(curves: Sequence[Curve | None], together: float) -> Curve | None:
+    known = [curve for curve in curves if curve is not None]
+    return slowest(known, together) if known and len(known) == len(curves) else None

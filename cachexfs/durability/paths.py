@@ -1,0 +1,143 @@
+"""Which way to safety: to the peers first, straight to the shared file system, or both. Pure.
+
+The path is the one whose time to safety is least at the configured quantile, for this size under
+the present load. Two things temper that:
+
+- *Bytes*: among the paths that are within `MARGIN` of the fastest, the one that puts fewest bytes
+  on the network before the file is safe, because those bytes slow the next file and the training.
+- *Hysteresis*: a path in use stays until another is faster by `MARGIN`, so that noise does not make
+  it change back and forth. It is kept for each class of sizes, since small and large files
+  of one checkpoint may have different answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from cachexfs.durability.composition import COARSE, earlier_quantile, of_copies, then
+from cachexfs.durability.forecast import Leg, Model
+from cachexfs.durability.latency.curve import Curve
+
+Path = Literal["replica", "direct", "both"]
+PATHS: tuple[Path, ...] = ("replica", "direct", "both")
+
+MARGIN = 0.08
+"""Relative: two paths closer than this are called equal. Below the 10 % from which a difference
+is taken to matter, above the error of a median of some hundred samples."""
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What one path promises: time to safety at the quantile, and bytes on the network by then."""
+
+    path: Path
+    safe_s: float
+    network_bytes: int
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A path and the numbers that led to it."""
+
+    path: Path
+    reason: str
+    size_bytes: int
+    quantile: float
+    offers: tuple[Offer, ...] = ()
+
+    def sentence(self) -> str:
+        """For a file's story."""
+        numbers = ", ".join(f"{o.path} {o.safe_s:.3g} s" for o in self.offers)
+        return f"path {self.path} ({self.reason})" + (f": {numbers}" if numbers else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What is under way when a file settles: bytes to each peer, and to the shared file system."""
+
+    peers: tuple[tuple[str, int], ...] = ()
+    flushing_bytes: int = 0
+
+    @property
+    def replicating_bytes(self) -> int:
+        """Bytes on their way to peers."""
+        return sum(count for _, count in self.peers)
+
+
+@dataclass
+class Chooser:
+    """Chooses, and remembers for each class of sizes what it chose."""
+
+    quantile: float = 0.95
+    copies_wanted: int = 1
+    current: dict[int, Path] = field(default_factory=dict)
+
+    def choose(self, model: Model, size_bytes: int, traffic: Traffic) -> Decision:
+        """The path of a file that settles now."""
+        made = offers(model, size_bytes, traffic, self.copies_wanted, self.quantile)
+        kind = size_class(size_bytes)
+        path, reason = pick(made, self.current.get(kind))
+        self.current[kind] = path
+        return Decision(path, reason, size_bytes, self.quantile, tuple(made))
+
+
+def pick(made: Sequence[Offer], current: Path | None) -> tuple[Path, str]:
+    """The path to take, and why."""
+    fastest = min(made, key=lambda offer: offer.safe_s)
+    near = [offer for offer in made if offer.safe_s * (1.0 - MARGIN) <= fastest.safe_s]
+    if current in [offer.path for offer in near]:
+        assert current is not None
+        return current, "no other is faster by more than the margin"
+    frugal = min(near, key=lambda offer: (offer.network_bytes, offer.safe_s))
+    if frugal.path == fastest.path:
+        return fastest.path, "safe first"
+    return frugal.path, "as fast as any, with fewer bytes on the network"
+
+
+def offers(
+    model: Model, size_bytes: int, traffic: Traffic, copies_wanted: int, quantile: float
+) -> list[Offer]:
+    """What every path promises; without peers there is one path only."""
+    direct = _durable(model, size_bytes, traffic, beside=0)
+    made = [Offer("direct", direct.quantile(quantile), size_bytes)]
+    if len(traffic.peers) >= copies_wanted:
+        copies = size_bytes * copies_wanted
+        replica = _replicated(model, size_bytes, traffic, copies_wanted, beside=0)
+        both_s = earlier_quantile(
+            _replicated(model, size_bytes, traffic, copies_wanted, beside=size_bytes),
+            _durable(model, size_bytes, traffic, beside=copies),
+            quantile,
+        )
+        made.append(Offer("replica", replica.quantile(quantile), copies))
+        made.append(Offer("both", both_s, copies + size_bytes))
+    return sorted(made, key=lambda offer: PATHS.index(offer.path))
+
+
+def size_class(size_bytes: int) -> int:
+    """Sizes within a factor of four are of one class."""
+    return max(size_bytes, 1).bit_length() // 2
+
+
+def _replicated(
+    model: Model, size_bytes: int, traffic: Traffic, copies_wanted: int, *, beside: int
+) -> Curve:
+    curves = [
+        model.whole(
+            Leg(
+                "replicate", size_bytes, source=peer, ahead_bytes=ahead,
+                beside_bytes=traffic.flushing_bytes + beside,
+            )
+        )
+        for peer, ahead in traffic.peers
+    ]  # fmt: skip
+    return of_copies(curves, copies_wanted, model.together("replicate"))
+
+
+def _durable(model: Model, size_bytes: int, traffic: Traffic, *, beside: int) -> Curve:
+    flush = Leg(
+        "flush", size_bytes, ahead_bytes=traffic.flushing_bytes,
+        beside_bytes=traffic.replicating_bytes + beside,
+    )  # fmt: skip
+    return then(model.whole(flush), model.whole(Leg("commit", size_bytes)), COARSE)
