@@ -46,6 +46,8 @@ class Record(msgspec.Struct, kw_only=True):
     placement: Placement = ()
     placed_s: float | None = None
     working_s: float | None = None
+    told_s: float | None = None
+    """When it was told to go, this time."""
     ended_s: float | None = None
     exit_code: int | None = None
     detail: str = ""
@@ -60,6 +62,7 @@ class Record(msgspec.Struct, kw_only=True):
     work_s: float = 0.0
     """Work in the placements before this one, as far as it survived."""
     safe_s: float = 0.0
+    """Work that a report has said to be safe."""
     safe_at_s: float | None = None
     setup_gpu_s: float = 0.0
     work_gpu_s: float = 0.0
@@ -79,7 +82,7 @@ class Record(msgspec.Struct, kw_only=True):
         """Work over all its placements, until now or until it was told to go."""
         if self.working_s is None:
             return self.work_s
-        until_s = now_s if self.state == "working" else self.since_s
+        until_s = now_s if self.told_s is None else self.told_s
         return self.work_s + max(0.0, until_s - self.working_s)
 
     def enter(self, state: State, now_s: float) -> None:
@@ -150,7 +153,12 @@ def _finished(record: Record, event: Finished, now_s: float) -> None:
 
 
 def _gone(record: Record, event: Gone, now_s: float) -> None:
-    record.work_s = record.safe_s if event.saved_s is None else event.saved_s
+    if event.saved_s is not None:
+        record.work_s = event.saved_s
+    elif record.spec.checkpoint_s is None:
+        record.work_s = record.worked_s(now_s)  # it saves when it is told to go
+    else:
+        record.work_s = max(record.work_s, record.safe_s)
     if record.cancelled:
         _end(record, now_s)
         return
@@ -182,7 +190,7 @@ def _released(record: Record, event: Released, now_s: float) -> None:
 def _start(record: Record, action: Start, now_s: float) -> None:
     record.attempt += 1
     record.placement = action.placement
-    record.placed_s, record.working_s = now_s, None
+    record.placed_s, record.working_s, record.told_s = now_s, None, None
     record.evidence = record.where = ""
     record.killed = False
     record.safe_s = record.work_s
@@ -190,8 +198,7 @@ def _start(record: Record, action: Start, now_s: float) -> None:
 
 
 def _told_to_go(record: Record, action: Preempt | Kill, now_s: float) -> None:
-    if record.spec.checkpoint_s is None:
-        record.safe_s = record.worked_s(now_s)
+    record.told_s = now_s
     record.enter("leaving", now_s)
 
 
@@ -203,6 +210,7 @@ def _end(record: Record, now_s: float) -> None:
 
 def _vacate(record: Record) -> None:
     record.placement = ()
+    record.placed_s = record.working_s = record.told_s = None
     record.where = ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lazerd.model.cluster import Cluster
+from lazerd.model.cluster import Cluster, Placement
 from lazerd.model.events import NodeDrained, NodeUp
 
 
@@ -34,18 +34,37 @@ class Capacity:
         """A node, new or known."""
         return self.nodes.setdefault(number, Node())
 
-    def due(self, cluster: Cluster) -> list[NodeUp | NodeDrained]:
-        """What the engine can be told now; asked again after each cycle that frees GPUs."""
-        found = (self._change(number, node, cluster) for number, node in self.nodes.items())
+    def stuck(self, placement: Placement) -> None:
+        """The engine took these off by itself; their node offers them again when they are back."""
+        for number, gpus in placement:
+            self.node(number).offered -= gpus
+
+    def due(self, cluster: Cluster, freed: dict[int, int]) -> list[NodeUp | NodeDrained]:
+        """What the engine can be told now. `freed`: GPUs by node that come free in this cycle."""
+        found = (
+            self._change(number, node, cluster, freed.get(number, 0))
+            for number, node in self.nodes.items()
+        )
         return [event for event in found if event is not None]
 
-    def _change(self, number: int, node: Node, cluster: Cluster) -> NodeUp | NodeDrained | None:
+    def _change(
+        self, number: int, node: Node, cluster: Cluster, freed: int
+    ) -> NodeUp | NodeDrained | None:
         known = number < len(cluster.size)
         size, drained = (cluster.size[number], cluster.drained[number]) if known else (0, False)
         wanted = node.offered - node.guests
         if wanted < size:
-            wanted = max(wanted, size - max(0, cluster.free[number]))
+            wanted = max(wanted, size - max(0, cluster.free[number] + freed))
         if wanted != size or (drained and not node.drained):
-            # NodeUp also undrains; a node that is to stay drained is drained again by the next call.
+            # It undrains the node as well; one that shall stay drained is drained by the next call.
             return NodeUp(number, wanted)
         return NodeDrained(number) if node.drained and not drained else None
+
+
+def of_cluster(cluster: Cluster) -> Capacity:
+    """The nodes as the engine knows them, until their backend says more."""
+    capacity = Capacity()
+    for number, size in enumerate(cluster.size):
+        node = capacity.node(number)
+        node.offered, node.drained = size, cluster.drained[number]
+    return capacity

@@ -85,9 +85,13 @@ class Slurm(_Section, frozen=True):
 
 
 class Checkpoints(_Section, frozen=True):
-    """Whether to ask CacheX-FS for safe checkpoints, and how often. `level`: what counts."""
+    """Whether to ask CacheX-FS for safe checkpoints, and how often. `level`: what counts as safe.
+
+    `state_dir` is `node.state_dir` of CacheX-FS, where its daemons' sockets are.
+    """
 
     cachexfs: bool = True
+    state_dir: str = "/run/cachexfs"
     poll: Duration = Duration(5.0)
     level: Literal["replicated", "durable"] = "replicated"
 

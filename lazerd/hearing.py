@@ -1,0 +1,186 @@
+"""From what a backend reports to what the engine is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import trio
+
+from lazerd.backend import protocol as said
+from lazerd.book import Record
+from lazerd.conductor import Conductor
+from lazerd.model import events as told
+
+log = logging.getLogger(__name__)
+
+
+class Hearing:
+    """Listens to one backend. `lost` says why it cannot be reached; "" when it can."""
+
+    def __init__(self, conductor: Conductor, uid_of: Callable[[str], int]) -> None:
+        self.lost = ""
+        self.guests: dict[str, said.Running] = {}
+        """Jobs that run there and are not steered: they came before the daemon."""
+        self._conductor = conductor
+        self._book, self._capacity = conductor.book, conductor.capacity
+        self._uid_of = uid_of
+        self._number = 0
+
+    async def listen(self, reports: trio.MemoryReceiveChannel[said.Report | said.Together]) -> None:
+        """Until the backend falls silent for ever."""
+        async for report in reports:
+            self.hear([report, *_waiting(reports)])
+
+    def hear(self, reports: Iterable[said.Report | said.Together]) -> None:
+        """Reports of one instant."""
+        events: list[told.Event] = []
+        records: list[Record] = []
+        for report in _flat(reports):
+            log.info("%s", report)
+            found = _HEAR[type(report)](self, report)
+            if isinstance(found, Record):
+                records.append(found)
+                events.append(told.Submitted(found.spec))
+            elif found is not None:
+                events.append(found)
+        self._conductor.note(*events, records=records)
+
+    # --- one method for each report: what the engine is told of it ------------------------------
+
+    def _submission(self, report: said.Submission) -> Record | None:
+        spec = report.spec
+        if spec.job_id in self._book.records:
+            return None
+        self._number += 1
+        return Record(
+            number=int(spec.submitted_s * 1000) + self._number,
+            uid=self._uid_of(spec.user),
+            spec=spec,
+            signal_number=report.signal_number,
+            since_s=spec.submitted_s,
+        )
+
+    def _withdrawn(self, report: said.Withdrawn) -> told.Event:
+        return told.Cancelled(report.job_id)
+
+    def _not_eligible(self, report: said.NotEligible) -> told.Event | None:
+        record = self._book.records.get(report.job_id)
+        if record is not None:
+            record.held_because = report.why
+            self._book.touch(report.job_id)
+        return told.Held(report.job_id)
+
+    def _eligible(self, report: said.Eligible) -> told.Event:
+        return told.Released(report.job_id)
+
+    def _began(self, report: said.Began) -> None:
+        self._touch(report.job_id, where=report.where)
+
+    def _running(self, report: said.Running) -> told.Event | None:
+        """Left alone until it ends: nobody knows how long it has been in set-up."""
+        if report.spec.job_id not in self.guests:
+            self.guests[report.spec.job_id] = report
+            self._move_in(report, +1)
+        return None
+
+    def _working(self, report: said.Working) -> told.Event:
+        self._touch(report.job_id, evidence=report.evidence.detail or report.evidence.rung.name)
+        return told.SetupEnded(report.job_id)
+
+    def _saved(self, report: said.Saved) -> told.Event | None:
+        record = self._book.records.get(report.job_id)
+        if record is None:
+            return None
+        at_s = self._conductor.now_s() - report.age_s
+        work_s = record.worked_s(at_s)
+        self._touch(report.job_id, safe_s=max(work_s, record.safe_s), safe_at_s=at_s)
+        return told.CheckpointSafe(report.job_id, work_s)
+
+    def _ended(self, report: said.Ended) -> told.Event | None:
+        if (guest := self.guests.pop(report.job_id, None)) is not None:
+            self._move_in(guest, -1)
+            return None
+        self._touch(report.job_id, exit_code=report.exit_code, detail=report.detail)
+        return told.Finished(report.job_id)
+
+    def _gone(self, report: said.Gone) -> told.Event:
+        record = self._book.records.get(report.job_id)
+        self._touch(report.job_id, killed=report.killed)
+        if record is not None and record.cancelled:
+            self._touch(report.job_id, exit_code=report.exit_code)
+        if record is not None and report.killed:
+            # It did not come to its end: what was safe before is all that is known to survive.
+            return told.Gone(report.job_id, max(record.work_s, record.safe_s))
+        return told.Gone(report.job_id)
+
+    def _stuck(self, report: said.Stuck) -> told.Event:
+        self._touch(report.job_id, detail=report.why)
+        return told.Stuck(report.job_id)
+
+    def _node_up(self, report: said.NodeUp) -> None:
+        node = self._capacity.node(report.node)
+        node.offered, node.drained, node.why = report.gpus, False, ""
+        node.name = report.name or node.name
+
+    def _node_drained(self, report: said.NodeDrained) -> None:
+        node = self._capacity.node(report.node)
+        node.drained, node.why = True, report.why
+
+    def _backend_lost(self, report: said.BackendLost) -> None:
+        self.lost = report.why or "it cannot be reached"
+
+    def _backend_back(self, report: said.BackendBack) -> None:
+        self.lost = ""
+
+    # --- small steps ---------------------------------------------------------------------------
+
+    def _touch(self, job_id: str, **fields: Any) -> None:
+        record = self._book.records.get(job_id)
+        if record is not None:
+            for name, value in fields.items():
+                setattr(record, name, value)
+            self._book.touch(job_id)
+
+    def _move_in(self, guest: said.Running, sign: int) -> None:
+        for node, gpus in guest.placement:
+            self._capacity.node(node).guests += sign * gpus
+
+
+def _waiting(
+    reports: trio.MemoryReceiveChannel[said.Report | said.Together],
+) -> Iterator[said.Report | said.Together]:
+    """What else has been said by now."""
+    while True:
+        try:
+            yield reports.receive_nowait()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            return
+
+
+def _flat(reports: Iterable[said.Report | said.Together]) -> Iterator[said.Report]:
+    for report in reports:
+        if isinstance(report, said.Together):
+            yield from report.reports
+        else:
+            yield report
+
+
+_HEAR: dict[type, Callable[[Hearing, Any], told.Event | Record | None]] = {
+    said.Submission: Hearing._submission,
+    said.Withdrawn: Hearing._withdrawn,
+    said.NotEligible: Hearing._not_eligible,
+    said.Eligible: Hearing._eligible,
+    said.Began: Hearing._began,
+    said.Running: Hearing._running,
+    said.Working: Hearing._working,
+    said.Saved: Hearing._saved,
+    said.Ended: Hearing._ended,
+    said.Gone: Hearing._gone,
+    said.Stuck: Hearing._stuck,
+    said.NodeUp: Hearing._node_up,
+    said.NodeDrained: Hearing._node_drained,
+    said.BackendLost: Hearing._backend_lost,
+    said.BackendBack: Hearing._backend_back,
+}
