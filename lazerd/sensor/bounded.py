@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -50,9 +50,9 @@ class OneAtATime:
         self.limit_s = limit_s
         self._name = name
         self._turn = threading.Lock()
-        self._calls: queue.SimpleQueue[_Call[object]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._late: _Call[object] | None = None
+        self._late: _Call[Any] | None = None
 
     def call(self, what: str, function: Callable[[], T]) -> T:
         """The value of `function()`, or what it raises; `TooSlow` after `limit_s` seconds."""
@@ -60,9 +60,9 @@ class OneAtATime:
             self._check_late()
             call = _Call(what, function)
             self._start()
-            self._calls.put(call)  # type: ignore[arg-type]
+            self._calls.put(call.run)
             if not call.done.wait(self.limit_s):
-                self._late = call  # type: ignore[assignment]
+                self._late = call
                 raise TooSlow(f"{what} has not come back within {self.limit_s:g} s")
             return call.value()
 
@@ -82,4 +82,4 @@ class OneAtATime:
 
     def _work(self) -> None:
         while True:
-            self._calls.get().run()
+            self._calls.get()()

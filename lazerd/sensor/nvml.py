@@ -54,6 +54,7 @@ REFUSED: dict[int, str] = {
     Code.ARGUMENT_VERSION_MISMATCH: "is not offered by this driver in this version",
 }
 LOST: dict[int, str] = {
+    Code.NOT_FOUND: "GPU is lost (the driver does not find it any more)",
     Code.GPU_IS_LOST: "GPU is lost (it fell off the bus)",
     Code.GPU_NOT_FOUND: "GPU is lost (the driver does not find it any more)",
     Code.RESET_REQUIRED: "GPU needs a reset",
@@ -82,7 +83,8 @@ TRIES = 3
 
 
 class Identity(NamedTuple):
-    """What is asked for once, so that a GPU that is lost still has its name."""
+    """What is asked for once. From then on a GPU is asked for by its UUID: it keeps its number when
+    a driver that was reloaded counts anew, and its name when it is lost."""
 
     uuid: str
     name: str
@@ -149,8 +151,6 @@ class Nvml:
         except Exception as error:
             raise self._unavailable(error) from None
         self._pynvml = nvml
-        self._identities.clear()  # the numbers may mean other GPUs after the driver was reloaded
-        self._since_us.clear()
         return nvml
 
     def _unavailable(self, error: Exception) -> NvmlUnavailable:
@@ -174,8 +174,10 @@ class Nvml:
     # --- one GPU ----------------------------------------------------------------------------------
 
     def _read(self, nvml: ModuleType, index: int, with_work: bool) -> GpuReading:
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        uuid, name = self._identity(nvml, index, handle)
+        if index not in self._identities:
+            self._identities[index] = self._meet(nvml, index)
+        uuid, name = self._identities[index]
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
         mode, _ = _ask("MIG mode", lambda: nvml.nvmlDeviceGetMigMode(handle))
         held, unlisted = _ask("listing processes", lambda: _compute_processes(nvml, handle))
         rates, _ = _ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
@@ -195,11 +197,15 @@ class Nvml:
             used_bytes=_used_bytes(nvml, handle),
         )
 
-    def _identity(self, nvml: ModuleType, index: int, handle: Any) -> Identity:
-        if index not in self._identities:
-            uuid, name = nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle)
-            self._identities[index] = Identity(uuid, name)
-        return self._identities[index]
+    def _meet(self, nvml: ModuleType, index: int) -> Identity:
+        """The GPU of this index, or another that is new, if that one has another number here."""
+        known = {identity.uuid for identity in self._identities.values()}
+        for each in (index, *range(nvml.nvmlDeviceGetCount())):
+            handle = nvml.nvmlDeviceGetHandleByIndex(each)
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+            if uuid not in known:
+                return Identity(uuid, nvml.nvmlDeviceGetName(handle))
+        raise nvml.NVMLError(Code.GPU_NOT_FOUND)
 
     def _work(
         self, nvml: ModuleType, index: int, handle: Any, is_busy: bool

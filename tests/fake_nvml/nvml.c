@@ -11,7 +11,7 @@
  *   error INDEX|* call=NAME|* code=N          that call answers with this nvmlReturn_t
  *   slow INDEX|* call=NAME|* ms=N             that call takes so long
  *
- * A call is named without "nvmlDeviceGet" and version: Count, HandleByIndex, UUID, Name, MigMode,
+ * A call is named without "nvmlDeviceGet" and version: Count, Handle (by index, by UUID), UUID, Name, MigMode,
  * MemoryInfo, UtilizationRates, ComputeRunningProcesses, MPSComputeRunningProcesses,
  * GraphicsRunningProcesses, ProcessUtilization; Init, Shutdown. Without the file, or without a
  * name for it, the driver is "not loaded". The structs are those of nvml.h that nvidia-ml-py from
@@ -180,12 +180,28 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
     char line[MAX_LINE];
     if (index >= MAX_GPUS)
         return INVALID_ARGUMENT;
-    int code = enter_gpu("HandleByIndex", &handles[index], &file, line);
+    int code = enter_gpu("Handle", &handles[index], &file, line);
     if (code != SUCCESS)
         return code;
     fclose(file);
     *handle = &handles[index];
     return SUCCESS;
+}
+
+/* A GPU that is not there any more is NOT_FOUND, as with the real one. */
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    char line[MAX_LINE], named[96];
+    for (unsigned index = 0; index < MAX_GPUS; index++) {
+        FILE *file = world();
+        if (!file)
+            return initialised ? DRIVER_NOT_LOADED : UNINITIALIZED;
+        int is_it = next_line(file, "gpu", (int)index, line) &&
+                    text_of(line, "uuid", named, sizeof named) && !strcmp(named, uuid);
+        fclose(file);
+        if (is_it)
+            return nvmlDeviceGetHandleByIndex_v2(index, handle);
+    }
+    return NOT_FOUND;
 }
 
 /* --- one GPU ----------------------------------------------------------------------------------- */

@@ -99,7 +99,7 @@ async def test_a_gpu_that_is_lost_is_taken_off_and_told(
     fake_nvml: FakeNvml, sensor: LocalSensor, tmp_path: Path
 ) -> None:
     async with stage(tmp_path, sensor) as s:
-        fake_nvml.faults = [Fault("HandleByIndex", gpu=1, code=GPU_IS_LOST)]
+        fake_nvml.faults = [Fault("Handle", gpu=1, code=GPU_IS_LOST)]
         fake_nvml.write()
         await s.listener.hears(lambda r: r == NodeUp(0, 1, ""))
         with trio.fail_after(PATIENCE_S):

@@ -26,6 +26,7 @@ from tests.fake_nvml.world import (
     NO_PERMISSION,
     NOT_SUPPORTED,
     UNKNOWN,
+    FakeGpu,
     FakeNvml,
     Fault,
     Held,
@@ -204,7 +205,7 @@ def test_processes_under_mps_hold_their_gpu(fake_nvml: FakeNvml, sensor: LocalSe
     assert sensor.look([job(60, gpus=(0,))]).evidence["7"].rung is Rung.FIRST_KERNEL
 
 
-@pytest.mark.parametrize("call", ["HandleByIndex", "MemoryInfo", "ComputeRunningProcesses"])
+@pytest.mark.parametrize("call", ["Handle", "MemoryInfo", "ComputeRunningProcesses"])
 def test_a_lost_gpu_is_reported_and_the_others_go_on(
     fake_nvml: FakeNvml, sensor: LocalSensor, call: str
 ) -> None:
@@ -225,7 +226,7 @@ def test_a_lost_gpu_is_reported_and_the_others_go_on(
 def test_a_gpu_that_answers_nothing_but_errors_is_lost_in_the_end(
     fake_nvml: FakeNvml, sensor: LocalSensor, clock: Clock
 ) -> None:
-    fake_nvml.faults = [Fault("HandleByIndex", gpu=1, code=UNKNOWN)]
+    fake_nvml.faults = [Fault("Handle", gpu=1, code=UNKNOWN)]
     fake_nvml.write()
     for _ in range(20):  # however often it is asked
         assert sensor.gpus()[1].state is GpuState.UNKNOWN
@@ -235,15 +236,30 @@ def test_a_gpu_that_answers_nothing_but_errors_is_lost_in_the_end(
     assert sensor.gpus()[1].state is GpuState.EMPTY
 
 
-def test_a_gpu_that_vanishes_is_not_forgotten(
-    fake_nvml: FakeNvml, sensor: LocalSensor, clock: Clock
-) -> None:
+def test_a_gpu_that_vanishes_is_not_forgotten(fake_nvml: FakeNvml, sensor: LocalSensor) -> None:
     sensor.gpus()
     del fake_nvml.gpus[1]
     fake_nvml.write()
-    assert sensor.gpus()[1].state is GpuState.UNKNOWN
-    clock.now_s += nvml_module.FAILING_UNTIL_LOST_S
     assert sensor.gpus()[1].state is GpuState.LOST
+
+
+def test_a_gpu_keeps_its_number_when_the_driver_counts_anew(
+    fake_nvml: FakeNvml, sensor: LocalSensor
+) -> None:
+    before = [gpu.index for gpu in sensor.gpus()]
+    gone = fake_nvml.gpus.pop(0)
+    for again in ([], [FakeGpu("GPU-new"), gone]):
+        fake_nvml.gpus += again
+        fake_nvml.faults = [Fault(code=DRIVER_NOT_LOADED)]
+        fake_nvml.write()
+        sensor.gpus()
+        fake_nvml.faults = []
+        fake_nvml.write()
+        after = sensor.gpus()
+        assert [gpu.index for gpu in after][:2] == before
+        assert after[0].state is (GpuState.EMPTY if again else GpuState.LOST)
+        assert after[1].state is GpuState.EMPTY
+    assert [gpu.index for gpu in after] == [*before, "GPU-new"]
 
 
 def test_no_utilisation_by_process_the_gpus_own_serves_who_is_alone_on_it(
