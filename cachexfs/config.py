@@ -96,6 +96,20 @@ class Member(_Section, frozen=True):
     rack: str = ""
 
 
+class Members(_Section, frozen=True):
+    """Where the members are named: under [[peers]], by Slurm (SLURM_JOB_NODELIST), or in a file.
+
+    A file has a line `NAME HOST:PORT [RACK]` for each and may change at any time. `port` is where
+    the nodes that Slurm names listen; `racks` says which hosts each rack has (`gpu[001-016]`), for
+    members that are named without one.
+    """
+
+    source: Literal["config", "slurm", "file"] = "config"
+    file: str | None = None
+    port: int = 7420
+    racks: dict[str, str] = {}
+
+
 class Replication(_Section, frozen=True):
     """How many copies on other nodes, and whether to compress on the way.
 
@@ -124,6 +138,7 @@ class Config(_Section, frozen=True):
     ram: Ram = msgspec.field(default_factory=Ram)
     spill: Spill | None = None
     peer: Peer | None = None
+    members: Members = msgspec.field(default_factory=Members)
     peers: tuple[Member, ...] = ()
     replication: Replication = msgspec.field(default_factory=Replication)
     security: Security = msgspec.field(default_factory=Security)
@@ -134,9 +149,14 @@ class Config(_Section, frozen=True):
         return tuple(member for member in self.peers if member.name != self.node.name)
 
     @property
+    def has_cluster(self) -> bool:
+        """Whether other nodes are members, or may become members while this one runs."""
+        return bool(self.partners) or self.members.source != "config"
+
+    @property
     def fsync_level(self) -> FsyncLevel:
         """The level at which fsync returns."""
-        return self.mount.fsync or ("replicated" if self.partners else "durable")
+        return self.mount.fsync or ("replicated" if self.has_cluster else "durable")
 
     @property
     def ram_limit_bytes(self) -> int:
@@ -215,6 +235,12 @@ def _toml_lines(values: dict[str, Any]) -> str:
 
 def _toml_value(value: Any) -> str:
     # TOML's basic strings, booleans and numbers are written as JSON writes them.
+    if isinstance(value, dict):
+        return (
+            "{ "
+            + ", ".join(f"{_toml_value(k)} = {_toml_value(v)}" for k, v in value.items())
+            + " }"
+        )
     return msgspec.json.encode(value).decode()
 
 
@@ -265,6 +291,7 @@ def _rules(config: Config) -> list[tuple[str, bool, str]]:
     level = config.replication.compression
     tls = [config.security.tls_cert, config.security.tls_key, config.security.tls_ca]
     wants = config.replication.replicas
+    elsewhere = config.members.source != "config"
     return [
         ("node.name", not config.node.name, "must not be empty"),
         (
@@ -288,8 +315,15 @@ def _rules(config: Config) -> list[tuple[str, bool, str]]:
         ),
         (
             "mount.fsync",
-            config.mount.fsync == "replicated" and not config.partners,
+            config.mount.fsync == "replicated" and not config.partners and not elsewhere,
             '"replicated" needs at least one other member under [[peers]]',
         ),
+        (
+            "members.file",
+            (config.members.source == "file") != (config.members.file is not None),
+            'goes together with members.source = "file"',
+        ),
+        ("members.port", not 0 < config.members.port < 1 << 16, "is no port"),
+        ("members", elsewhere and bool(config.peers), "are named twice: here and under [[peers]]"),
         ("security", any(tls) and not all(tls), "tls_cert, tls_key and tls_ca go together"),
     ]

@@ -32,7 +32,8 @@ from cachexfs.mount.session import LinkedSession, PlainSession
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.mountstate import HANDED_OVER, Wanted
-from cachexfs.peers import tls
+from cachexfs.peers import members, tls
+from cachexfs.peers.membership import Membership, resolve
 from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.problems import PublishingProblems
 from cachexfs.pfs.publisher import Publisher
@@ -63,10 +64,11 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
 
     Raises `CacheXError` when it cannot be; then nothing is left behind.
     """
+    config = resolve(config)
     state = mountstate.directory_of(Path(config.node.state_dir), str(wanted.mountpoint))
     mountstate.prepare(state)
     lock = mountstate.lock(state)
-    secret = read_secret(config) if config.partners else b""
+    secret = read_secret(config) if config.has_cluster else b""
     tier = open_tier(state, config.ram_limit_bytes, huge_pages=config.ram.huge_pages)
     journal = Journal(tier.root / "journal.db")
     keep = True  # until it is known that nothing in it is needed
@@ -98,6 +100,11 @@ def _compose(
     publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch)
     replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret)
     tracker.publisher, tracker.replicator = publisher, replicator
+    membership = Membership(config)
+    if isinstance(replicator, Replicator):
+        membership.listen(
+            lambda found: replicator.members_changed(members.others(found, config.node.name))
+        )
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)
     tracker.room = room
     prewarm = None
@@ -125,6 +132,7 @@ def _compose(
         source.health.problems,
         PublishingProblems(publisher, tree).problems,
         replicator.problems,
+        membership.problems,
     ]
     reporter = Reporter(facts, tree, tier, replicator, tracker, problems)
     sink = TreeSink(tree, tier, tracker, view, names, room)
@@ -133,7 +141,18 @@ def _compose(
     handover = Handover(opened)
     verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin)
     return _Mount(
-        opened, handover, tree, tracker, publisher, replicator, source, view, socket, verbs, prewarm
+        opened,
+        handover,
+        tree,
+        tracker,
+        publisher,
+        replicator,
+        membership,
+        source,
+        view,
+        socket,
+        verbs,
+        prewarm,
     )
 
 
@@ -186,6 +205,7 @@ class _Mount:
     tracker: Tracker
     publisher: Publisher
     replicator: Replicator | NoPartners
+    membership: Membership
     source: Source
     view: View
     socket: Path
@@ -202,6 +222,7 @@ class _Mount:
                 for node in unfinished(self.tree):
                     self.tracker.resume(node)
                 for task in (
+                    self.membership.run,
                     self.source.watch,
                     self.view.scout,
                     self.tracker.insist,
@@ -240,7 +261,7 @@ def _replicator(
     tracker: Tracker,
     secret: bytes,
 ) -> Replicator | NoPartners:
-    if not config.partners:
+    if not config.has_cluster:
         return NoPartners()
     return Replicator(
         tree,

@@ -20,7 +20,7 @@ def config() -> None:
 def check(config_file: Path | None) -> None:
     """Say whether the file is right; exit code 2 if not."""
     found = load(config_file)
-    if found.partners or found.peer:
+    if found.has_cluster or found.peer:
         read_secret(found)
     click.echo("the configuration is right")
 

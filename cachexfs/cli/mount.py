@@ -102,7 +102,7 @@ def check(config: Config, source: Path, mountpoint: Path) -> tuple[Path, Path]:
         raise UsageError(f"MOUNTPOINT {mountpoint} is in use: something is mounted there")
     if any(mountpoint.iterdir()):
         raise UsageError(f"MOUNTPOINT {mountpoint} is not empty")
-    if config.partners:
+    if config.has_cluster:
         read_secret(config)
     return source, mountpoint
 

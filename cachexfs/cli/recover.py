@@ -60,10 +60,12 @@ def _into_directory(
     import trio
 
     from cachexfs.config import load, read_secret
+    from cachexfs.peers.membership import resolve
     from cachexfs.recovery import DirectorySink, Result, open_holders
     from cachexfs.recovery import recover as bring_back
 
     config = load(config_file)
+    config = config if peers else resolve(config)
     if not peers and not config.peers:
         raise UsageError("no peers: name one with --from HOST:PORT, or under [[peers]]")
 

@@ -89,7 +89,7 @@ class Proof(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True):
-    """The connection is open. `free_bytes`: room left in the store.
+    """The connection is open. `free_bytes`: room left in the store; `owners`: as in `Pong`.
 
     `done_id` is the last order of this session that was carried out here (0: none), whether or not
     the answer arrived; `refused` names those up to it that were not done, as (id, code, detail).
@@ -98,6 +98,7 @@ class Welcome(_Message, frozen=True):
     free_bytes: Count
     done_id: Count = 0
     refused: list[tuple[int, str, str]] = []
+    owners: Count = 0
 
 
 # --- orders of an owner; each is answered by Ack or Refused -------------------------------------
@@ -302,10 +303,11 @@ class VolumeNames(_Message, frozen=True):
 
 
 class Pong(_Message, frozen=True):
-    """Answer to `Ping`."""
+    """Answer to `Ping`. `owners`: how many nodes have sent replicas since the peer started."""
 
     id: Count
     free_bytes: Count
+    owners: Count = 0
 
 
 REFUSALS = {

@@ -33,6 +33,7 @@ from cachexfs.peers.ahead import Sent
 from cachexfs.peers.catalogue import Catalogue, from_message
 from cachexfs.peers.chase import is_steady
 from cachexfs.peers.follower import Follower
+from cachexfs.peers.partners import Partners
 from cachexfs.peers.sender import PeerLink
 from cachexfs.peers.transfer import Compression
 from cachexfs.ram.journal import Journal
@@ -83,15 +84,6 @@ class _Waiting:
     partners: tuple[str, ...]
 
 
-def ranked(partners: Sequence[Member], rack: str) -> list[Member]:
-    """Partners in the order of preference: other racks first, then as configured.
-
-    A rack is a failure domain: a copy in the same one dies with it. Without a rack name there is
-    nothing to tell apart.
-    """
-    return sorted(partners, key=lambda member: bool(rack) and member.rack == rack)
-
-
 class Replicator:
     """Brings captured files to `copies` partners. `run` must be running for anything to happen."""
 
@@ -120,27 +112,17 @@ class Replicator:
         self._observer = observer
         self._volume = volume
         self._catalogue = Catalogue(tree, tier, node, volume)
-        self._copies = copies
+        self._node = node
+        self._secret = secret
+        self._ssl_context = ssl_context
+        self._compression: Compression = compression
         self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted](math.inf)
         self._unacknowledged: dict[tuple[str, orders.Order], int] = {}
-        self._links = {
-            member.name: PeerLink(
-                member.name,
-                member.address,
-                node,
-                secret,
-                on_done=partial(self._done, member.name),
-                on_forgotten=partial(self._forgotten, member.name),
-                ssl_context=ssl_context,
-                compression=compression,
-            )
-            for member in ranked(partners, rack)
-        }
-        self._chosen = tuple(self._links)[:copies]
-        self._chases = chase
-        self._follower = Follower(
-            tree, tier, lambda: [link for link in self._links.values() if link.name in self._chosen]
+        self._partners = Partners(
+            node, rack, partners, copies, self._link, self._holders, self._dropped
         )
+        self._chases = chase
+        self._follower = Follower(tree, tier, self._chosen_links)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the line until cancelled."""
@@ -150,8 +132,7 @@ class Replicator:
             if node.writers:  # open since before this daemon
                 self.follow(node)
         async with trio.open_nursery() as nursery:
-            for link in self._links.values():
-                nursery.start_soon(link.run)
+            self._partners.start(nursery)
             nursery.start_soon(self._review)
             nursery.start_soon(self._follower.run)
             task_status.started()
@@ -162,7 +143,7 @@ class Replicator:
 
     def replicate(self, node: Node) -> None:
         """Put the present version of a file at the end of the line."""
-        self._enqueue(node, self._chosen)
+        self._enqueue(node, self._partners.chosen)
 
     def follow(self, node: Node) -> None:
         """A program begins to write: what it leaves behind can be sent ahead of its close."""
@@ -185,7 +166,7 @@ class Replicator:
         """The partners, in the order of preference."""
         return [
             PeerReport(link.name, link.address, link.state, link.behind_bytes)
-            for link in self._links.values()
+            for link in self._partners.links.values()
         ]
 
     def problems(self) -> list[Problem]:
@@ -196,7 +177,7 @@ class Replicator:
                 f"{link.name} at {link.address}: {link.last_error or 'no connection'}",
                 f"look after cachexfs-peer on {link.name}",
             )
-            for link in self._links.values()
+            for link in self._partners.links.values()
             if link.state != "up"
         ]
 
@@ -209,15 +190,16 @@ class Replicator:
 
     async def _serve(self, item: _Waiting | _Noted) -> None:
         if isinstance(item, _Noted):
-            for name, link in self._links.items():
+            for name, link in self._partners.links.items():
                 self._submit_noted(link, item.order, item.numbers.get(name))
             return
         node = self._tree.nodes.get(item.ino)
         if node is None or not await self._sums.ensure(node, item.version):
             return
         for partner in item.partners:
-            link = self._links[partner]
-            link.submit(self._put(node, item, self._follower.take(node, link)))
+            chosen = self._partners.links.get(partner)
+            if chosen is not None:  # else no member any more: the review has found another
+                chosen.submit(self._put(node, item, self._follower.take(node, chosen)))
         self._follower.offered(node)
 
     def _put(self, node: Node, item: _Waiting, sent: Sent) -> _FilePut:
@@ -259,10 +241,13 @@ class Replicator:
     def _forgotten(self, peer: str) -> None:
         """A peer came back without its store: what it held is not replicated there any more."""
         log.warning("%s came back without its replicas", peer)
+        self._forget_replicas(peer)
+        self._resubmit_bare()
+
+    def _forget_replicas(self, peer: str) -> None:
         for node in list(self._tree.captured()):
             if node.life is not None and peer in node.life.replicas:
                 self._observer.replica_lost(node, peer)
-        self._resubmit_bare()
 
     # --- changes of names -----------------------------------------------------------------------
 
@@ -270,10 +255,12 @@ class Replicator:
         if isinstance(order, orders.Put | orders.Attrs | orders.Durable):
             return _Noted(order, {})
         message = msgspec.msgpack.encode(order.numbered(0))
-        return _Noted(order, {name: self._journal.post(name, message) for name in self._links})
+        return _Noted(
+            order, {name: self._journal.post(name, message) for name in self._partners.links}
+        )
 
     def _resubmit_noted(self) -> None:
-        for name, link in self._links.items():
+        for name, link in self._partners.links.items():
             for number, message in self._journal.outbox(name):
                 self._submit_noted(link, from_message(message), number)
 
@@ -301,14 +288,50 @@ class Replicator:
 
     # --- partners -------------------------------------------------------------------------------
 
+    def members_changed(self, members: Sequence[Member]) -> None:
+        """Others are members now."""
+        self._partners.take(members)
+
+    def _link(self, member: Member) -> PeerLink:
+        return PeerLink(
+            member.name,
+            member.address,
+            self._node,
+            self._secret,
+            on_done=partial(self._done, member.name),
+            on_forgotten=partial(self._forgotten, member.name),
+            ssl_context=self._ssl_context,
+            compression=self._compression,
+        )
+
+    def _chosen_links(self) -> list[PeerLink]:
+        return [
+            link for name, link in self._partners.links.items() if name in self._partners.chosen
+        ]
+
+    def _holders(self) -> set[str]:
+        """The members that hold something which is not durable yet."""
+        return {
+            peer
+            for node in self._tree.captured()
+            if node.life is not None and node.state < State.DURABLE
+            for peer in node.life.replicas
+        }
+
+    def _dropped(self, peer: str) -> None:
+        """A link is gone for good: nothing that it holds counts, nothing is kept for it."""
+        for number, _ in self._journal.outbox(peer):
+            self._journal.delivered(number)
+        for key in [key for key in self._unacknowledged if key[0] == peer]:
+            del self._unacknowledged[key]
+        self._forget_replicas(peer)
+
     async def _review(self) -> None:
         """A partner that is down is replaced, and what it should have got goes to another."""
         while True:
             await trio.sleep(_REVIEW_EVERY_S)
-            chosen = choose(list(self._links.values()), self._copies)
-            added = tuple(name for name in chosen if name not in self._chosen)
-            self._chosen = chosen
-            if added:
+            if added := self._partners.review():
+                log.info("partners are now: %s", ", ".join(self._partners.chosen))
                 self._catch_up(added)
                 self._resubmit_bare()
 
@@ -316,12 +339,6 @@ class Replicator:
         for node in self._tree.captured():
             if State.CAPTURED <= node.state < State.DURABLE and node.blob is not None:
                 self._enqueue(node, partners)
-
-
-def choose(links: Sequence[PeerLink], copies: int) -> tuple[str, ...]:
-    """The partners to use: the first that are not down; those that are down last."""
-    by_health = sorted(links, key=lambda link: link.state == "down")
-    return tuple(link.name for link in by_health[:copies])
 
 
 class NoPartners:

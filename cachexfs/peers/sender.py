@@ -66,6 +66,7 @@ class PeerLink:
         self.address = address
         self.last_error: str | None = None
         self.free_bytes = 0
+        self.owners = 0
         self._identity = Identity(node, secret, ssl_context)
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._on_done = on_done
@@ -138,7 +139,7 @@ class PeerLink:
             await stream.aclose()
 
     async def _connected(self, stream: FrameStream, welcome: m.Welcome) -> None:
-        self.free_bytes = welcome.free_bytes
+        self.free_bytes, self.owners = welcome.free_bytes, welcome.owners
         self._close_contents()
         if self._line.forgotten_by(welcome):
             self._on_forgotten()
@@ -177,7 +178,7 @@ class PeerLink:
             if payload_bytes:
                 raise RemoteProtocolError("a chunk that nobody asked for")
             if isinstance(message, m.Pong):
-                self.free_bytes = message.free_bytes
+                self.free_bytes, self.owners = message.free_bytes, message.owners
                 if not self._line.waits_for_answer:
                     self._healthy()
             else:

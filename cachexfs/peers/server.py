@@ -59,6 +59,7 @@ class PeerServer:
     max_connections: int = MAX_CONNECTIONS
     limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(8))
     _open: int = 0
+    owners: set[str] = field(default_factory=set)
     _sessions: dict[bytes, _Session] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,7 +157,8 @@ class _Conversation:
         store = self._server.store
         done = await self._server.in_thread(lambda: store.progress(self._session))
         free_bytes = await self._free_bytes()
-        await self._stream.send(m.Welcome(free_bytes, done.done_id, done.refused))
+        owners = len(self._server.owners)
+        await self._stream.send(m.Welcome(free_bytes, done.done_id, done.refused, owners))
 
     async def _free_bytes(self) -> int:
         store = self._server.store
@@ -182,16 +184,22 @@ class _Conversation:
                 case m.Data() | m.Ahead():
                     await self._to_carry.send(await self._chunk(message, payload_bytes))
                 case m.Ping():
-                    await self._stream.send(m.Pong(message.id, await self._free_bytes()))
+                    free_bytes, owners = await self._free_bytes(), len(self._server.owners)
+                    await self._stream.send(m.Pong(message.id, free_bytes, owners))
                 case m.List() | m.Fetch() | m.Volumes():
                     await self._to_reply.send(message)
                 case (
                     m.Offer() | m.Scrap() | m.Commit() | m.Withdraw() | m.Rename()
                     | m.Unlink() | m.Link() | m.Attrs() | m.Durable()
                 ):  # fmt: skip
-                    await self._to_carry.send(message)
+                    await self._to_intake(message)
                 case _:
                     raise RemoteProtocolError(f"{type(message).__name__} makes no sense here")
+
+    async def _to_intake(self, message: Item) -> None:
+        if isinstance(message, m.Offer):
+            self._server.owners.add(self._node)
+        await self._to_carry.send(message)
 
     async def _chunk(self, data: m.Data | m.Ahead, payload_bytes: int) -> Chunk:
         buffer = await self._buffer(payload_bytes)
