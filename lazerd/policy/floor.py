@@ -134,6 +134,7 @@ class Floor:
     def stuck(self, job: Job, now_s: float) -> None:
         """A job that was told to go does not: its GPUs are lost, and who waited waits again."""
         self.cluster.stuck(job.placement)
+        job.placement = ()  # when it is gone after all, its node says that they are back
         for waiting in self.promises.waiting_for(job):
             self.unqueue(waiting, Phase.PENDING)
             self.queue(waiting, now_s)
