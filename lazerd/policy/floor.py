@@ -159,7 +159,8 @@ class Floor:
     def promise(self, job: Job, placement: Placement) -> None:
         """GPUs are kept for a pending job until those that leave are gone."""
         self.unqueue(job, Phase.PROMISED)
-        self.promises.make(job, placement, list(self.leaving.values()))
+        holding = [victim for victim in self.leaving.values() if victim.placement]
+        self.promises.make(job, placement, holding)  # who is stuck is waited for by nobody
 
     def drain(self, node: int, now_s: float) -> None:
         """The node takes no new job, not one that it was promised to either."""
