@@ -84,7 +84,8 @@ async def test_32_another_victim_when_one_does_not_go(tmp_path: Path) -> None:
         (node,) = await daemon.ask("nodes")
         assert node["gpus"] == 2
         await backend.say(Gone(first), NodeUp(0, 4))
-        await daemon.until(first, state="setup")
+        await daemon.until(first, state="pending")
+        await daemon.until(second, state="setup")  # the shorter of the two that wait
         assert [gpus["gpus"] for gpus in await daemon.ask("nodes")] == [4]
 
 
