@@ -160,6 +160,11 @@ class Replicator:
 
     # --- what others ask of it ------------------------------------------------------------------
 
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The partners that get copies at present."""
+        return self._chosen
+
     def replicate(self, node: Node) -> None:
         """Put the present version of a file at the end of the line."""
         self._enqueue(node, self._chosen)
@@ -326,6 +331,8 @@ def choose(links: Sequence[PeerLink], copies: int) -> tuple[str, ...]:
 
 class NoPartners:
     """The replicator of a node that has none."""
+
+    chosen: tuple[str, ...] = ()
 
     def follow(self, node: Node) -> None:
         """Nothing."""
