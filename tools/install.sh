@@ -77,8 +77,8 @@ missing_cluster_packages() {
   { have glusterd && have gluster && have glusterfs; } || echo glusterfs-server glusterfs-client
 }
 
-# For tools/cluster, and only when asked for: GlusterFS is 50 MB, and nothing else needs it. No
-# glusterd of the machine has to run; a cluster starts its own.
+# For tools/cluster, and only when asked for: GlusterFS brings ten packages, and nothing else needs
+# it. No glusterd of the machine has to run; a cluster starts its own.
 install_cluster() {
   # shellcheck disable=SC2046  # one word each
   apt_install $(missing_cluster_packages)
