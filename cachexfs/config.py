@@ -29,6 +29,7 @@ MIN_SECRET_BYTES = 16
 """Shorter secrets can be guessed offline from one recorded handshake (RFC 2104 section 3)."""
 
 FsyncLevel = Literal["captured", "replicated", "durable"]
+PathPolicy = Literal["auto", "replica", "direct", "both"]
 
 
 class Size(int):
@@ -121,6 +122,30 @@ class Replication(_Section, frozen=True):
     compression: Literal["off", "auto"] | int = "off"
 
 
+class Policy(_Section, frozen=True):
+    """Which way files take to safety; see docs/durability.md.
+
+    `auto` takes the path that gets a file safe from the loss of this node soonest, at this
+    `quantile` of the forecast.
+    """
+
+    path: PathPolicy = "both"
+    quantile: float = 0.95
+
+
+class Failures(_Section, frozen=True):
+    """How often nodes fail, for the forecast of lost work and the interval between checkpoints.
+
+    `mtbf`: mean time between failures of one node; None: from what was seen here, and a prior.
+    `nodes`: how many nodes a job runs on; None: as many as there are members. `restart`: from a
+    failure until the job computes again.
+    """
+
+    mtbf: Duration | None = None
+    nodes: int | None = None
+    restart: Duration = Duration(300.0)
+
+
 class Security(_Section, frozen=True):
     """The shared secret, and mutual TLS where all three of its files are named."""
 
@@ -141,6 +166,8 @@ class Config(_Section, frozen=True):
     members: Members = msgspec.field(default_factory=Members)
     peers: tuple[Member, ...] = ()
     replication: Replication = msgspec.field(default_factory=Replication)
+    policy: Policy = msgspec.field(default_factory=Policy)
+    failures: Failures = msgspec.field(default_factory=Failures)
     security: Security = msgspec.field(default_factory=Security)
 
     @property
@@ -286,6 +313,10 @@ def _check(config: Config, origin: str) -> Config:
     return config
 
 
+def _is_positive(number: float | None) -> bool:
+    return number is None or number > 0
+
+
 def _rules(config: Config) -> list[tuple[str, bool, str]]:
     names = [member.name for member in config.peers]
     level = config.replication.compression
@@ -325,5 +356,14 @@ def _rules(config: Config) -> list[tuple[str, bool, str]]:
         ),
         ("members.port", not 0 < config.members.port < 1 << 16, "is no port"),
         ("members", elsewhere and bool(config.peers), "are named twice: here and under [[peers]]"),
+        ("policy.quantile", not 0.5 <= config.policy.quantile <= 0.999, "must be 0.5 to 0.999"),
+        (
+            "policy.path",
+            config.policy.path == "replica" and not config.partners and not elsewhere,
+            '"replica" needs at least one other member under [[peers]]',
+        ),
+        ("failures.mtbf", not _is_positive(config.failures.mtbf), "must be more than 0"),
+        ("failures.nodes", not _is_positive(config.failures.nodes), "must be 1 or more"),
+        ("failures.restart", config.failures.restart < 0, "must not be negative"),
         ("security", any(tls) and not all(tls), "tls_cert, tls_key and tls_ca go together"),
     ]

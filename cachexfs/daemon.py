@@ -21,10 +21,13 @@ from cachexfs.config import Config, read_secret
 from cachexfs.control import server
 from cachexfs.control.adopting import Adopter, TreeSink
 from cachexfs.control.checker import Checker
+from cachexfs.control.foresight import Foresight
 from cachexfs.control.reporter import Facts, Reporter
 from cachexfs.control.verbs import Verbs
 from cachexfs.durability.states import LEVELS, State
 from cachexfs.errors import CacheXError
+from cachexfs.measurements.keeper import Keeper
+from cachexfs.measurements.legs import Legs
 from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.names import Names
 from cachexfs.mount.operations import Operations
@@ -48,6 +51,7 @@ from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier, open_tier
 from cachexfs.ram.tree import Tree
 from cachexfs.tracker import Tracker
+from cachexfs.ways import Ways
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +75,17 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
     secret = read_secret(config) if config.has_cluster else b""
     tier = open_tier(state, config.ram_limit_bytes, huge_pages=config.ram.huge_pages)
     journal = Journal(tier.root / "journal.db")
+    keeper = Keeper(state)
     keep = True  # until it is known that nothing in it is needed
     try:
-        mount = _compose(config, wanted, state, tier, journal, secret)
+        keeper.open()
+        mount = _compose(config, wanted, state, tier, journal, secret, keeper)
         keep = mount.has_unsafe_files()
         _protect()
         await mount.serve(ready)
         keep = mount.handover.has_begun or mount.has_unsafe_files()
     finally:
+        keeper.close(orderly=not keep)
         journal.close()
         if not keep:
             tier.remove()
@@ -88,7 +95,13 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
 
 
 def _compose(
-    config: Config, wanted: Wanted, state: Path, tier: Tier, journal: Journal, secret: bytes
+    config: Config,
+    wanted: Wanted,
+    state: Path,
+    tier: Tier,
+    journal: Journal,
+    secret: bytes,
+    keeper: Keeper,
 ) -> _Mount:
     epoch = _epoch(journal, wanted.source)
     tree = Tree(journal)
@@ -105,6 +118,8 @@ def _compose(
         membership.listen(
             lambda found: replicator.members_changed(members.others(found, config.node.name))
         )
+    ways = _ways(config, keeper, tree, replicator)
+    tracker.ways = ways
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)
     tracker.room = room
     prewarm = None
@@ -134,26 +149,29 @@ def _compose(
         replicator.problems,
         membership.problems,
     ]
-    reporter = Reporter(facts, tree, tier, replicator, tracker, problems)
+    reporter = Reporter(facts, tree, tier, replicator, tracker, problems, ways)
     sink = TreeSink(tree, tier, tracker, view, names, room)
     adopter = Adopter(config, str(wanted.source), partial(read_secret, config), sink)
     checker = Checker(tier, source, adopter.check_replica, tree.path_of)
     handover = Handover(opened)
-    verbs = Verbs(tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin)
-    return _Mount(
-        opened,
-        handover,
-        tree,
-        tracker,
-        publisher,
-        replicator,
-        membership,
-        source,
-        view,
-        socket,
-        verbs,
-        prewarm,
+    foresight = Foresight(config, tree, ways, keeper)
+    verbs = Verbs(
+        tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin, foresight
     )
+    return _Mount(
+        opened, handover, tree, tracker, publisher, replicator, membership, source, view, socket,
+        verbs, prewarm, ways, keeper,
+    )  # fmt: skip
+
+
+def _ways(config: Config, keeper: Keeper, tree: Tree, replicator: Replicator | NoPartners) -> Ways:
+    policy, copies = config.policy, config.replication.replicas
+    ways = Ways(
+        Legs(keeper, copies), policy.path, policy.quantile, copies,
+        lambda node: os.fsdecode(tree.path_of(node)),
+    )  # fmt: skip
+    ways.replicator = replicator
+    return ways
 
 
 def _session(
@@ -211,6 +229,8 @@ class _Mount:
     socket: Path
     verbs: Verbs
     prewarm: Prewarm | None
+    ways: Ways
+    keeper: Keeper
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Mount, and run every task until the file system is unmounted."""
@@ -227,6 +247,8 @@ class _Mount:
                     self.view.scout,
                     self.tracker.insist,
                     self.tracker.recheck,
+                    self.ways.run,
+                    self.keeper.run,
                 ):
                     nursery.start_soon(task)
                 if self.prewarm is not None:
@@ -261,7 +283,7 @@ def _replicator(
     tracker: Tracker,
     secret: bytes,
 ) -> Replicator | NoPartners:
-    if not config.has_cluster:
+    if not config.has_cluster or config.policy.path == "direct":
         return NoPartners()
     return Replicator(
         tree,

@@ -33,6 +33,7 @@ from cachexfs.ram.node import Node, Signature
 from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
+from cachexfs.ways import Straight
 
 _INSIST_EVERY_S = 0.2
 
@@ -65,6 +66,21 @@ class Preparing(Protocol):
     def closed(self, node: Node) -> None: ...
 
 
+class Departing(Protocol):
+    """Chooses the way of each file, and measures it: see `ways.py`."""
+
+    def writing(self, node: Node) -> None: ...
+    def captured(self, node: Node) -> None: ...
+    def depart(self, node: Node, effects: tuple[Effect, ...]) -> tuple[Effect, ...]: ...
+    def cancelled(self, node: Node) -> None: ...
+    def before_peers_are_told(self, action: Action, node: Node | None) -> None: ...
+    def somebody_waits_for(self, level: State) -> None: ...
+    async def clear_to_flush(self, ino: int, version: int) -> None: ...
+    def copied(self, node: Node, version: int) -> None: ...
+    def acknowledged(self, node: Node, version: int, peer: str) -> None: ...
+    def committed(self, node: Node, version: int) -> None: ...
+
+
 class Relaxing(Protocol):
     """Gives room back when it can."""
 
@@ -79,12 +95,13 @@ class _Waiter:
 
 
 class Tracker:
-    """The life of every captured file. `publisher`, `replicator`, `room`: set by the daemon."""
+    """The life of every captured file. `publisher` to `ways`: set by the daemon."""
 
     publisher: Publishing
     replicator: Replicating
     room: Relaxing
     prewarm: Preparing | None = None
+    ways: Departing = Straight()
 
     def __init__(
         self,
@@ -109,6 +126,7 @@ class Tracker:
     def begin(self, node: Node) -> None:
         """A new file of ours, still without content."""
         node.life = Life(self._copies_wanted)
+        self.ways.writing(node)
         self.replicator.follow(node)
 
     def adopt(self, node: Node) -> None:
@@ -121,6 +139,7 @@ class Tracker:
             return
         with self._tree.transaction():
             self._handle(node, Written())
+            self.ways.writing(node)
             self.replicator.follow(node)
             for slot in node.names:
                 self._tree.bind(slot, node)
@@ -143,10 +162,11 @@ class Tracker:
                 status = self._tier.status(node.blob)
                 node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())
+                self.ways.captured(node)
             if start:
                 is_past_us = node.writers > 0 and node.backing_id is not None
                 node.unsure |= is_past_us or node.ino in self._mapped
-                for effect in self._held.pop(node.ino, ()):
+                for effect in self.ways.depart(node, self._held.pop(node.ino, ())):
                     self._set_off(node, effect)
             self._tree.save(node)
 
@@ -238,6 +258,7 @@ class Tracker:
 
     def tell_peers(self, action: Action) -> None:
         """A change of names that the shared file system has already: the peers follow."""
+        self.ways.before_peers_are_told(action, self._tree.nodes.get(action.ino))
         self.replicator.order(action)
 
     def flushed_bytes(self, node: Node) -> int:
@@ -267,10 +288,19 @@ class Tracker:
 
     # --- what became of it ----------------------------------------------------------------------
 
+    async def clear_to_flush(self, ino: int, version: int) -> None:
+        """Return when this version may be copied to the shared file system."""
+        await self.ways.clear_to_flush(ino, version)
+
+    def copied(self, node: Node, version: int) -> None:
+        """This version is copied under a hidden name, or about to be, and its turn has come."""
+        self.ways.copied(node, version)
+
     def committed(self, node: Node, version: int) -> None:
         """The shared file system holds this version, in place."""
         if node.life is not None:
             self._handle(node, Committed(version))
+            self.ways.committed(node, version)
             self._tree.save(node)
             self.replicator.mark_durable(node)
             self.room.relax()
@@ -279,6 +309,7 @@ class Tracker:
         """A peer holds this version on its disk."""
         if node.life is not None:
             self._handle(node, Acknowledged(peer, version))
+            self.ways.acknowledged(node, version, peer)
             self._tree.save(node)
 
     def replica_lost(self, node: Node, peer: str) -> None:
@@ -305,6 +336,7 @@ class Tracker:
             return
         waiting = self._waiters.setdefault(node.ino, [])
         waiting.append(waiter)
+        self.ways.somebody_waits_for(level)
         try:
             with self.publisher.haste():
                 await waiter.reached.wait()
@@ -337,6 +369,7 @@ class Tracker:
         effects = node.life.handle(event, self._clock())
         if Effect.CANCEL in effects:
             self._held.pop(node.ino, None)
+            self.ways.cancelled(node)
         gone = node.life.state is State.GONE
         for waiter in self._waiters.get(node.ino, []):
             if gone or node.life.reached(waiter.level, waiter.version):

@@ -7,7 +7,7 @@ The engine decides by its own state; a record is what became of a job, in words 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -117,10 +117,13 @@ class Book:
             if (done := _DONE.get(type(action))) is not None:
                 self._apply(done, action, now_s)
 
-    def touch(self, job_id: str) -> None:
-        """Something was noted in a record beside the events."""
-        if job_id in self.records:
-            self._changed[job_id] = self.records[job_id]
+    def note(self, job_id: str, facts: Mapping[str, Any]) -> None:
+        """Fields of a record that no event sets."""
+        record = self.records.get(job_id)
+        if record is not None and facts:
+            for name, value in facts.items():
+                setattr(record, name, value)
+            self._changed[job_id] = record
 
     def changed(self) -> list[Record]:
         """The records that have changed since the last call; who has ended is forgotten."""

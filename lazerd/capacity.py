@@ -41,24 +41,26 @@ class Capacity:
 
     def due(self, cluster: Cluster, freed: dict[int, int]) -> list[NodeUp | NodeDrained]:
         """What the engine can be told now. `freed`: GPUs by node that come free in this cycle."""
-        found = (
-            self._change(number, node, cluster, freed.get(number, 0))
-            for number, node in self.nodes.items()
-        )
-        return [event for event in found if event is not None]
+        found: list[NodeUp | NodeDrained] = []
+        for number, node in self.nodes.items():
+            found += self._change(number, node, cluster, freed.get(number, 0))
+        return found
 
     def _change(
         self, number: int, node: Node, cluster: Cluster, freed: int
-    ) -> NodeUp | NodeDrained | None:
+    ) -> list[NodeUp | NodeDrained]:
         known = number < len(cluster.size)
         size, drained = (cluster.size[number], cluster.drained[number]) if known else (0, False)
         wanted = node.offered - node.guests
         if wanted < size:
             wanted = max(wanted, size - max(0, cluster.free[number] + freed))
-        if wanted != size or (drained and not node.drained):
+        if wanted < size:
+            # What is promised there may not fit any more; draining takes the promises back.
+            return [NodeDrained(number), NodeUp(number, wanted)]
+        if wanted > size or (drained and not node.drained):
             # It undrains the node as well; one that shall stay drained is drained by the next call.
-            return NodeUp(number, wanted)
-        return NodeDrained(number) if node.drained and not drained else None
+            return [NodeUp(number, wanted)]
+        return [NodeDrained(number)] if node.drained and not drained else []
 
 
 def of_cluster(cluster: Cluster) -> Capacity:

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from typing import Any, TypeVar
 
 import msgspec
@@ -50,6 +51,8 @@ class Entry:
 
     events: tuple[Event, ...]
     records: tuple[Record, ...] = ()
+    facts: tuple[Mapping[str, Any], ...] = ()
+    """For each event: fields of its job's record, set when the event could be."""
     admitted: list[bool] = field(default_factory=list)
     stored: trio.Event = field(default_factory=trio.Event)
 
@@ -99,9 +102,14 @@ class Conductor:
         await entry.stored.wait()
         return entry.admitted
 
-    def note(self, *events: Event, records: Iterable[Record] = ()) -> Entry:
+    def note(
+        self,
+        *events: Event,
+        records: Iterable[Record] = (),
+        facts: Iterable[Mapping[str, Any]] = (),
+    ) -> Entry:
         """The same, without waiting."""
-        entry = Entry(events, tuple(records))
+        entry = Entry(events, tuple(records), tuple(facts))
         self._inbox.append(entry)
         self._told.set()
         return entry
@@ -168,8 +176,11 @@ class Conductor:
             for record in entry.records:
                 self.book.add(record)
             entry.admitted = [gate.admits(event) for event in entry.events]
-            pairs = zip(entry.events, entry.admitted, strict=True)
-            events += [event for event, is_admitted in pairs if is_admitted]
+            events += compress(entry.events, entry.admitted)
+            for event, facts in compress(
+                zip(entry.events, entry.facts, strict=False), entry.admitted
+            ):
+                self.book.note(getattr(event, "job_id", ""), facts)
         if not any(isinstance(event, Stuck) for event in events):
             events += self.capacity.due(self.engine.floor.cluster, self._freed(events))
         if self._wake_s is not None and self._wake_s <= now_s:

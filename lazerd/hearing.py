@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import trio
@@ -14,6 +15,15 @@ from lazerd.conductor import Conductor
 from lazerd.model import events as told
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An event for the engine, and what its job's record says from then on, if it can be."""
+
+    event: told.Event
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    record: Record | None = None
 
 
 class Hearing:
@@ -35,89 +45,86 @@ class Hearing:
 
     def hear(self, reports: Iterable[said.Report | said.Together]) -> None:
         """Reports of one instant."""
-        events: list[told.Event] = []
-        records: list[Record] = []
+        found: list[Heard] = []
         for report in _flat(reports):
             log.info("%s", report)
-            found = _HEAR[type(report)](self, report)
-            if isinstance(found, Record):
-                records.append(found)
-                events.append(told.Submitted(found.spec))
-            elif found is not None:
-                events.append(found)
-        self._conductor.note(*events, records=records)
+            heard = _HEAR[type(report)](self, report)
+            if heard is not None:
+                found.append(heard)
+        self._conductor.note(
+            *(heard.event for heard in found),
+            records=[heard.record for heard in found if heard.record is not None],
+            facts=[heard.facts for heard in found],
+        )
 
     # --- one method for each report: what the engine is told of it ------------------------------
 
-    def _submission(self, report: said.Submission) -> Record | None:
+    def _submission(self, report: said.Submission) -> Heard | None:
         spec = report.spec
         if spec.job_id in self._book.records:
             return None
         self._number += 1
-        return Record(
+        record = Record(
             number=int(spec.submitted_s * 1000) + self._number,
             uid=self._uid_of(spec.user),
             spec=spec,
             signal_number=report.signal_number,
             since_s=spec.submitted_s,
         )
+        return Heard(told.Submitted(spec), record=record)
 
-    def _withdrawn(self, report: said.Withdrawn) -> told.Event:
-        return told.Cancelled(report.job_id)
+    def _withdrawn(self, report: said.Withdrawn) -> Heard:
+        return Heard(told.Cancelled(report.job_id))
 
-    def _not_eligible(self, report: said.NotEligible) -> told.Event | None:
-        record = self._book.records.get(report.job_id)
-        if record is not None:
-            record.held_because = report.why
-            self._book.touch(report.job_id)
-        return told.Held(report.job_id)
+    def _not_eligible(self, report: said.NotEligible) -> Heard:
+        return Heard(told.Held(report.job_id), {"held_because": report.why})
 
-    def _eligible(self, report: said.Eligible) -> told.Event:
-        return told.Released(report.job_id)
+    def _eligible(self, report: said.Eligible) -> Heard:
+        return Heard(told.Released(report.job_id))
 
     def _began(self, report: said.Began) -> None:
-        self._touch(report.job_id, where=report.where)
+        self._book.note(report.job_id, {"where": report.where})
+        self._conductor.note()
 
-    def _running(self, report: said.Running) -> told.Event | None:
+    def _running(self, report: said.Running) -> None:
         """Left alone until it ends: nobody knows how long it has been in set-up."""
         if report.spec.job_id not in self.guests:
             self.guests[report.spec.job_id] = report
             self._move_in(report, +1)
-        return None
 
-    def _working(self, report: said.Working) -> told.Event:
-        self._touch(report.job_id, evidence=report.evidence.detail or report.evidence.rung.name)
-        return told.SetupEnded(report.job_id)
+    def _working(self, report: said.Working) -> Heard:
+        evidence = report.evidence.detail or report.evidence.rung.name
+        return Heard(told.SetupEnded(report.job_id), {"evidence": evidence})
 
-    def _saved(self, report: said.Saved) -> told.Event | None:
+    def _saved(self, report: said.Saved) -> Heard | None:
         record = self._book.records.get(report.job_id)
         if record is None:
             return None
         at_s = self._conductor.now_s() - report.age_s
         work_s = record.worked_s(at_s)
-        self._touch(report.job_id, safe_s=max(work_s, record.safe_s), safe_at_s=at_s)
-        return told.CheckpointSafe(report.job_id, work_s)
+        facts = {"safe_s": max(work_s, record.safe_s), "safe_at_s": at_s}
+        return Heard(told.CheckpointSafe(report.job_id, work_s), facts)
 
-    def _ended(self, report: said.Ended) -> told.Event | None:
+    def _ended(self, report: said.Ended) -> Heard | None:
         if (guest := self.guests.pop(report.job_id, None)) is not None:
             self._move_in(guest, -1)
             return None
-        self._touch(report.job_id, exit_code=report.exit_code, detail=report.detail)
-        return told.Finished(report.job_id)
+        facts = {"exit_code": report.exit_code, "detail": report.detail}
+        return Heard(told.Finished(report.job_id), facts)
 
-    def _gone(self, report: said.Gone) -> told.Event:
+    def _gone(self, report: said.Gone) -> Heard:
         record = self._book.records.get(report.job_id)
-        self._touch(report.job_id, killed=report.killed)
+        facts: dict[str, Any] = {"killed": report.killed}
+        saved_s: float | None = None
         if record is not None and record.cancelled:
-            self._touch(report.job_id, exit_code=report.exit_code)
+            facts["exit_code"] = report.exit_code
         if record is not None and report.killed:
             # It did not come to its end: what was safe before is all that is known to survive.
-            return told.Gone(report.job_id, max(record.work_s, record.safe_s))
-        return told.Gone(report.job_id)
+            saved_s = max(record.work_s, record.safe_s)
+        return Heard(told.Gone(report.job_id, saved_s), facts)
 
-    def _stuck(self, report: said.Stuck) -> told.Event:
-        self._touch(report.job_id, detail=report.why)
-        return told.Stuck(report.job_id)
+    def _stuck(self, report: said.Stuck) -> Heard:
+        return Heard(told.Stuck(report.job_id), {"detail": report.why})
 
     def _node_up(self, report: said.NodeUp) -> None:
         node = self._capacity.node(report.node)
@@ -135,13 +142,6 @@ class Hearing:
         self.lost = ""
 
     # --- small steps ---------------------------------------------------------------------------
-
-    def _touch(self, job_id: str, **fields: Any) -> None:
-        record = self._book.records.get(job_id)
-        if record is not None:
-            for name, value in fields.items():
-                setattr(record, name, value)
-            self._book.touch(job_id)
 
     def _move_in(self, guest: said.Running, sign: int) -> None:
         for node, gpus in guest.placement:
@@ -167,7 +167,7 @@ def _flat(reports: Iterable[said.Report | said.Together]) -> Iterator[said.Repor
             yield report
 
 
-_HEAR: dict[type, Callable[[Hearing, Any], told.Event | Record | None]] = {
+_HEAR: dict[type, Callable[[Hearing, Any], Heard | None]] = {
     said.Submission: Hearing._submission,
     said.Withdrawn: Hearing._withdrawn,
     said.NotEligible: Hearing._not_eligible,

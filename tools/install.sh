@@ -70,6 +70,20 @@ apt_install() {
     || stop "apt-get could not install: $*."
 }
 
+# Prints the packages that tools/cluster lacks.
+missing_cluster_packages() {
+  { have ip && have tc; } || echo iproute2
+  { have nsenter && have unshare; } || echo util-linux
+  { have glusterd && have gluster && have glusterfs; } || echo glusterfs-server glusterfs-client
+}
+
+# For tools/cluster, and only when asked for: GlusterFS brings ten packages, and nothing else needs
+# it. No glusterd of the machine has to run; a cluster starts its own.
+install_cluster() {
+  # shellcheck disable=SC2046  # one word each
+  apt_install $(missing_cluster_packages)
+}
+
 # --- Python
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' > /dev/null 2>&1; }

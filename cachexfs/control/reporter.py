@@ -40,6 +40,12 @@ class Safety(Protocol):
     def flushed_bytes(self, node: Node) -> int: ...
 
 
+class Outlooks(Protocol):
+    """What the durability model says of a file: see `ways.py`."""
+
+    def etas(self, node: Node) -> tuple[float | None, float | None]: ...
+
+
 @dataclass(frozen=True)
 class Facts:
     """What does not change while a mount lives."""
@@ -62,6 +68,7 @@ class Reporter:
         partners: Partners,
         safety: Safety,
         problems: Sequence[Callable[[], list[r.Problem]]],
+        outlooks: Outlooks,
     ) -> None:
         self._facts = facts
         self._tree = tree
@@ -69,6 +76,7 @@ class Reporter:
         self._partners = partners
         self._safety = safety
         self._problems = problems
+        self._outlooks = outlooks
 
     def report(self) -> r.Report:
         """How the mount is now."""
@@ -78,6 +86,7 @@ class Reporter:
         """One file. Only files of ours have a state that can be less than durable."""
         life = node.life
         age = (time.time_ns() - node.settled_at_ns) / 1e9 if node.settled_at_ns else 0.0
+        eta_replicated_s, eta_durable_s = self._outlooks.etas(node)
         return r.FileReport(
             path=os.fsdecode(self._tree.path_of(node)),
             size_bytes=self.size_of(node),
@@ -85,6 +94,8 @@ class Reporter:
             flushed_bytes=self._safety.flushed_bytes(node),
             replicas=life.holders() if life else [],
             age_s=round(age, 3),
+            eta_replicated_s=_rounded(eta_replicated_s),
+            eta_durable_s=_rounded(eta_durable_s),
             reason=node.reason,
             job=node.job,
         )
@@ -151,3 +162,7 @@ class Reporter:
             for node in files
             if node.state is State.LOST
         ]
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -46,6 +46,12 @@ class Recovery(Protocol):
     async def recover(self, peers: list[str], prefix: str) -> Any: ...
 
 
+class Forecasting(Protocol):
+    """What the durability model knows, for who computes with it."""
+
+    def answer(self, nodes: list[Node]) -> dict[str, Any]: ...
+
+
 @dataclass(frozen=True)
 class Verbs:
     """The verbs of one mount's daemon. Raises `CacheXError` for what it cannot do."""
@@ -59,6 +65,7 @@ class Verbs:
     checker: Checker
     recovery: Recovery
     hand_over: Callable[[], bool]
+    foresight: Forecasting
 
     def table(self) -> dict[str, Callable[..., Awaitable[Any]]]:
         """Name -> function."""
@@ -66,6 +73,7 @@ class Verbs:
             "report": self.report,
             "ls": self.ls,
             "story": self.story,
+            "forecast": self.forecast,
             "wait": self.wait,
             "drain": self.drain,
             "verify": self.verify,
@@ -88,6 +96,13 @@ class Verbs:
         """What happened to a file."""
         node = await self._node(path)
         return node.life.story() if node.life else []
+
+    async def forecast(self, path: str = "") -> Any:
+        """The model, and the files at and below a path that are not durable yet."""
+        below = await self._node(path)
+        files = [below] if below.kind == "file" else self.tree.captured()
+        prefix = self.tree.path_of(below)
+        return self.foresight.answer([n for n in files if n.names and self._is_below(n, prefix)])
 
     async def wait(self, paths: list[str], level: str, timeout_s: float | None = None) -> Any:
         """Answer when every file named, or below a directory named, has reached a level."""
@@ -209,6 +224,10 @@ class Verbs:
             return "changes of names are still to be made on the shared file system"
         reason = f" ({node.reason})" if node.reason else ""
         return f"{self._path(node)} is {self.safety.state_of(node).label}{reason}"
+
+    def _is_below(self, node: Node, prefix: bytes) -> bool:
+        path = self.tree.path_of(node)
+        return not prefix or path == prefix or path.startswith(prefix + b"/")
 
     def _path(self, node: Node) -> str:
         return os.fsdecode(self.tree.path_of(node))

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from cachexfs.durability.composition import earlier, of_copies, slowest, then
 from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
@@ -66,6 +68,13 @@ class Model:
         """Every fit, by phase and source."""
         return [self._fits[key] for key in sorted(self._fits)]
 
+    def fits_now(self) -> list[PhaseFit]:
+        """As `fits`, with the levels that they have come to."""
+        return [
+            msgspec.structs.replace(self._fits[key], level=self._levels[key])
+            for key in sorted(self._fits)
+        ]
+
     def fit_for(self, phase: str, source: str = "") -> PhaseFit:
         """The fit that is used for a phase of this source."""
         return self._fits[self._key(phase, source)]
@@ -87,6 +96,15 @@ class Model:
         """The distribution of a phase's whole time, as if it began now."""
         key = self._key(leg.phase, leg.source)
         return self._units[key].scaled(self._factor(key, leg))
+
+    def whole_of(self, sample: Sample) -> Curve:
+        """The distribution of a phase's whole time under the load that a sample had."""
+        return self.whole(
+            Leg(
+                sample.phase, sample.size_bytes, ahead_bytes=sample.ahead_bytes,
+                beside_bytes=sample.beside_bytes, source=sample.source,
+            )
+        )  # fmt: skip
 
     def left(self, leg: Leg) -> Curve:
         """The distribution of what is left of it."""

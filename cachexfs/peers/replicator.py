@@ -141,6 +141,11 @@ class Replicator:
 
     # --- what others ask of it ------------------------------------------------------------------
 
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The partners that get copies at present."""
+        return self._partners.chosen
+
     def replicate(self, node: Node) -> None:
         """Put the present version of a file at the end of the line."""
         self._enqueue(node, self._partners.chosen)
@@ -343,6 +348,8 @@ class Replicator:
 
 class NoPartners:
     """The replicator of a node that has none."""
+
+    chosen: tuple[str, ...] = ()
 
     def follow(self, node: Node) -> None:
         """Nothing."""

@@ -56,6 +56,12 @@ _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.1, 5.0
 class Observer(Protocol):
     """Who wants to know. Called in the event loop; must not await."""
 
+    async def clear_to_flush(self, ino: int, version: int) -> None:
+        """Return when this version may be copied to the shared file system."""
+
+    def copied(self, node: Node, version: int) -> None:
+        """This version is copied, or about to be, and its turn has come."""
+
     def committed(self, node: Node, version: int) -> None:
         """The shared file system holds this version, in place."""
 
@@ -184,10 +190,13 @@ class Publisher:
             if is_small or not self._has_ground(action):
                 await errand.turn.wait()
             await self._give_way(begun_s + _GIVE_WAY_S)
+            await self._observer.clear_to_flush(action.ino, action.version)
             await self._sum_first(action)
             if not is_small:
                 await self._insist(errand, lambda: self._flush(errand, action))
                 await errand.turn.wait()
+            if (node := self._tree.nodes.get(action.ino)) is not None:
+                self._observer.copied(node, action.version)
             await self._insist(errand, lambda: self._publish(errand, action, whole=is_small))
         else:
             await errand.turn.wait()

@@ -20,6 +20,7 @@ from lazerd.conductor import Conductor
 from lazerd.control.asker import Asker, name_of
 from lazerd.engine import Engine
 from lazerd.hearing import Hearing
+from lazerd.model.job import Phase
 from lazerd.model.reasons import Reason
 from lazerd.store import Decision, Row
 from lazerd.tally import Tally
@@ -192,6 +193,8 @@ class Answers:
 
 def engine_reason(engine: Engine, job_id: str) -> Reason | None:
     """Why the engine lets a job wait."""
+    if engine.floor.jobs[job_id].phase is Phase.HELD:
+        return Reason.HELD
     reason: Reason | None = getattr(engine, "reason", lambda job_id: Reason.RESOURCES)(job_id)
     return reason
 

@@ -134,6 +134,7 @@ class Floor:
     def stuck(self, job: Job, now_s: float) -> None:
         """A job that was told to go does not: its GPUs are lost, and who waited waits again."""
         self.cluster.stuck(job.placement)
+        job.placement = ()  # when it is gone after all, its node says that they are back
         for waiting in self.promises.waiting_for(job):
             self.unqueue(waiting, Phase.PENDING)
             self.queue(waiting, now_s)
@@ -158,7 +159,8 @@ class Floor:
     def promise(self, job: Job, placement: Placement) -> None:
         """GPUs are kept for a pending job until those that leave are gone."""
         self.unqueue(job, Phase.PROMISED)
-        self.promises.make(job, placement, list(self.leaving.values()))
+        holding = [victim for victim in self.leaving.values() if victim.placement]
+        self.promises.make(job, placement, holding)  # who is stuck is waited for by nobody
 
     def drain(self, node: int, now_s: float) -> None:
         """The node takes no new job, not one that it was promised to either."""

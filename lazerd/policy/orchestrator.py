@@ -62,7 +62,8 @@ class Orchestrator:
         cluster = self._floor.cluster
         if not cluster.spare_soon() or not cluster.fits_empty(job.spec.gpus):
             return None
-        return Reservation(cluster, self._floor.running, job)
+        immune_s = self._floor.variant.immune_s
+        return Reservation(cluster, self._floor.running, job, immune_s)
 
     def _victims(self, job: Job) -> Iterator[Job]:
         for value, victim in self._floor.running.victims(self._now_s):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lazerd.model.job import Job
 from lazerd.policy.orders import NEVER
 
 
@@ -24,6 +25,12 @@ class Variant:
     def once_it_works(self) -> bool:
         """Whether the end of its set-up, and nothing else, makes a job a victim."""
         return self.exempt_s == NEVER
+
+    def immune_s(self, job: Job) -> float:
+        """For how long after its placement the job cannot be preempted, as far as is known."""
+        if not self.preempts:
+            return NEVER
+        return job.setup_s if self.once_it_works else self.exempt_s
 
 
 STAYING = Variant("", preempts=False)

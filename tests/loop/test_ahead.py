@@ -91,7 +91,7 @@ async def test_at_close_only_the_tail_and_what_changed_are_sent(
 async def test_nothing_is_seen_of_a_draft_and_nothing_is_left_of_one_that_is_scrapped(
     nursery: trio.Nursery, tmp_path: Path
 ) -> None:
-    with store_at(tmp_path / "store") as store:
+    with store_at(tmp_path / "store", limit_bytes=1 << 30) as store:
         owner = Owner(await serve(nursery, store))
         nursery.start_soon(owner.link.run)
         owner.link.send_ahead(KEY, 0, 3, partial(content_fd, BIG))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from lazerd.engine import Engine
+from lazerd.model.actions import Action
+from lazerd.model.events import Event, SetupEnded
 from tests.replay.traces_as_published import PHILLY_TABLE
+from tools.replay import case
 from tools.replay.__main__ import replay
 from tools.replay.measures import KEYS
 
 SYNTHETIC = ["--trace", "synthetic:400", "--gpus", "48", "--setup", "const:600"]
-POLICIES = "fifo,srsf/eager,las/eager,lazer"
+POLICIES = "fifo,srsf/eager,srsf/nosetup,lazer"
 
 
 def _called(*arguments: str) -> Result:
@@ -48,7 +53,7 @@ def test_results_have_the_keys_of_the_contract(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_bytes_in_other_processes(tmp_path: Path) -> None:
-    arguments = ("--policies", "srsf/eager,lazer", "--no-figures", "--setup", "lognorm:300:1",
+    arguments = ("--policies", "srsf/nosetup,lazer", "--no-figures", "--setup", "lognorm:300:1",
                  "--estimate", "noise:1", "--seed", "7")  # fmt: skip
     here = _replayed(tmp_path / "here", *arguments)
     there = _replayed(tmp_path / "there", *arguments, "--jobs", "2")
@@ -79,6 +84,27 @@ def test_an_event_log_that_was_changed_is_found_out(tmp_path: Path) -> None:
     assert changed.exit_code == 2
     assert f"{log}, line {at + 1}: at " in changed.output
     assert "otherwise than it did" in changed.output
+
+
+class _Broken(Engine):
+    """Fails at the first end of a set-up."""
+
+    def handle_all(self, events: Iterable[Event], now_s: float) -> tuple[Action, ...]:
+        given = tuple(events)
+        if any(isinstance(event, SetupEnded) for event in given):
+            raise RuntimeError("broken")
+        return super().handle_all(given, now_s)
+
+
+def test_a_log_holds_what_the_engine_failed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    monkeypatch.setattr(case, "Engine", _Broken)
+    arguments = ("--policies", "fifo", "--out", str(tmp_path / "out"), "--log", str(log))
+    with pytest.raises(RuntimeError, match="broken"):
+        CliRunner().invoke(replay, [*SYNTHETIC, *arguments], catch_exceptions=False)
+    assert '"SetupEnded"' in log.read_text().splitlines()[-1]
 
 
 def test_a_log_that_is_none(tmp_path: Path) -> None:

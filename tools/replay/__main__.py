@@ -36,6 +36,9 @@ DEFAULT_POLICIES = "fifo,srtf/eager,srsf/eager,las/eager,lazer"
     "--estimate", default="oracle", show_default=True, metavar="MODE", help=ESTIMATE_FORMS
 )
 @click.option(
+    "--known-setups", is_flag=True, help="Tell the engine each job's set-up; else it learns them."
+)
+@click.option(
     "--checkpoint",
     "checkpoint_s",
     type=click.IntRange(min=1),

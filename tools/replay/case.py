@@ -27,7 +27,8 @@ class Case:
     """Everything that a replay's result depends on, besides the policy. Times in seconds.
 
     `since` is a date or seconds; `node_gpus` 0 stands for one pool; `checkpoint_s` None for a
-    preemption that loses no work.
+    preemption that loses no work. With `known_setups` the engine is told how long a job sets up,
+    otherwise it learns from the set-ups that it sees.
     """
 
     trace: str
@@ -43,6 +44,7 @@ class Case:
     limit: int | None = None
     compress: float = 1.0
     seed: int = 1
+    known_setups: bool = False
 
     def tasks(self) -> tuple[list[Task], int]:
         """The jobs, and how many were left out because they never fit on the cluster.
@@ -56,7 +58,7 @@ class Case:
         fits = {gpus: cluster.fits_empty(gpus) for gpus in {job.gpus for job in jobs}}
         tasks = [
             Task(
-                self._spec(job, estimates.seconds(job)),
+                self._spec(job, estimates.seconds(job), setup.seconds(job)),
                 int(job.submit_s),
                 int(job.duration_s),
                 setup.seconds(job),
@@ -66,7 +68,7 @@ class Case:
         ]
         return tasks, len(jobs) - len(tasks)
 
-    def _spec(self, job: TraceJob, estimate_s: float | None) -> JobSpec:
+    def _spec(self, job: TraceJob, estimate_s: float | None, setup_s: int) -> JobSpec:
         return JobSpec(
             job_id=job.id,
             gpus=job.gpus,
@@ -75,6 +77,7 @@ class Case:
             name=job.name,
             priority=job.priority,
             estimate_s=estimate_s,
+            setup_s=float(setup_s) if self.known_setups else None,
             checkpoint_s=None if self.checkpoint_s is None else float(self.checkpoint_s),
             grace_s=float(self.grace_s),
         )

@@ -133,7 +133,7 @@ class Driver:
         self._now_s = now_s
         events = self._happened(now_s)
         if events:
-            actions = self._engine.handle_all(events, now_s)
+            actions = self._asked(events, now_s)
             self.outcome.events += len(events)
             self.outcome.batches += 1
             for action in actions:
@@ -141,6 +141,14 @@ class Driver:
             if self._observer is not None:
                 self._observer(now_s, events, actions)
         return True
+
+    def _asked(self, events: list[Event], now_s: int) -> Sequence[Action]:
+        try:
+            return self._engine.handle_all(events, now_s)
+        except Exception:
+            if self._observer is not None:
+                self._observer(now_s, events, ())  # a log has to hold what the engine fails on
+            raise
 
     def _next_s(self) -> int | None:
         soonest: float = self._wake_s

@@ -59,14 +59,15 @@ def heading(case: Case, tasks: Sequence[Task]) -> str:
     setup_gpu_s = sum(task.setup_s * task.spec.gpus for task in tasks)
     span_s = max(1, tasks[-1].submit_s - tasks[0].submit_s)
     at_checkpoint = "nothing" if case.checkpoint_s is None else f"up to {case.checkpoint_s} s"
+    setups = "known" if case.known_setups else "learned"
     place = f"nodes of {case.node_gpus}" if case.node_gpus else "one pool"
     return (
         f"{case.label()}: {len(tasks):,} jobs in {span_s / 86400:.1f} days on {case.gpus} GPUs "
         f"({place})\n"
         f"offered load {work_gpu_s / span_s / case.gpus:.2f} of the GPUs without set-ups, "
         f"{(work_gpu_s + setup_gpu_s) / span_s / case.gpus:.2f} with one for each job\n"
-        f"set-up {case.setup}, estimates {case.estimate}, a preemption loses {at_checkpoint}, "
-        f"grace {case.grace_s} s, seed {case.seed}\n"
+        f"set-up {case.setup} ({setups}), estimates {case.estimate}, "
+        f"a preemption loses {at_checkpoint}, grace {case.grace_s} s, seed {case.seed}\n"
     )
 
 

@@ -49,11 +49,11 @@ def replay(run: Run, progress: Callable[[int], None] | None = None) -> Result:
     engine = case.engine(run.policy)
     with ExitStack() as stack:
         observers: list[Observer] = []
-        if run.validate:
-            observers.append(_validating(engine))
         if run.log is not None:
             recorder = Recorder(run.log, run.policy, case.information(), case.cluster())
             observers.append(stack.enter_context(recorder))
+        if run.validate:  # after the recorder, so that a log holds what led to a broken invariant
+            observers.append(_validating(engine))
         driver = Driver(
             engine,
             tasks,

@@ -2,6 +2,6 @@
 
 `values`, `hosts`, `gres`, `tasks` read single values; `document` reads Slurm's JSON, `scontrol` and
 `queue` its text, all into `records`. `steering` is what lazerd wants of each job against what Slurm
-says of it: pure, records in, reports and orders out. `orders` are the command lines, `commands` runs
-them, `backend` is what the daemon talks to.
+says of it: pure, records in, reports and orders out. `orders` are the command lines, `commands`
+runs them, `backend` is what the daemon talks to.
 """

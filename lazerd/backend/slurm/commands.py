@@ -1,4 +1,4 @@
-"""Running Slurm's commands: with a time limit, an environment of our own, and errors by the table."""
+"""Running Slurm's commands: a time limit, an environment of our own, errors by the table."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The JSON of squeue, sinfo and scontrol, of all releases since 22.05. Pure.
 
-22.05 prints jobs with `squeue --json` and nodes with `sinfo --json`; since 23.02 `scontrol show job`,
-`show node` and `show partition` take `--json` too, and `sinfo --json` has become a summary. The
-fields keep their names; how values look has changed (`values`). Unknown fields are not read.
+22.05 prints jobs with `squeue --json` and nodes with `sinfo --json`; since 23.02 scontrol's `show
+job`, `show node` and `show partition` take `--json` too, and `sinfo --json` has become a summary.
+The fields keep their names; how values look has changed (`values`). Unknown fields are not read.
 """
 
 from __future__ import annotations

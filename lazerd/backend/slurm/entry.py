@@ -58,7 +58,8 @@ class Entry:
 
     `restarts` is Slurm's count when the job was last released: a greater one says that it ran and
     was put back. `signalled` says that a signal was ordered in this departure, before which an end
-    is the job's own. `job` is the last record, None before the first.
+    is the job's own; `killed` that it did not go in its grace. A guest was not started by lazerd.
+    `job` is the last record, None before the first.
     """
 
     job_id: str
@@ -71,7 +72,9 @@ class Entry:
     signal_number: int = 15
     grace_s: float = 30.0
     signalled: bool = False
+    killed: bool = False
     is_stuck: bool = False
+    is_guest: bool = False
     unplaced: str = ""
     misses: int = 0
     job: SlurmJob | None = None
@@ -86,8 +89,10 @@ class Entry:
         """Whether it ran since it was released and is in line again."""
         if self.job is None or seen_of(self.job) is not Seen.PENDING:
             return False
+        if self.began:
+            return True
         started = self.restarts
         if started is None:
             mark = mark_of(self.job.admin_comment)
-            started = mark.number if mark.kind is Marked.START else None
-        return self.began if started is None else self.job.restarts > started
+            started = mark.number if mark.kind is Marked.START else self.job.restarts
+        return self.job.restarts > started

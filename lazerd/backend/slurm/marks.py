@@ -1,10 +1,12 @@
-"""The mark that lazerd leaves on a job, so that Slurm keeps the state and no second store can differ.
+"""The mark that lazerd leaves on a job: Slurm keeps the state, so no second store can differ.
 
 The first word of AdminComment, which only operators can set; what else is there stays behind it.
 
     lazer:new            held at submission by job_submit.lua, lazerd has not seen it yet
     lazer:line           in line: held, to be started by lazerd only
-    lazer:start:2        released for its third start (Restarts was 2)
+    lazer:wait           released behind a begin time far away, so that Slurm settles its dependency
+    lazer:start:2        released for its third start (Restarts was 2), its nodes named by lazerd
+    lazer:start:2:own    the same, but the user names its nodes: they are not lazerd's to clear
     lazer:leave:169...   told to go at that time: what ends from then on is put back in line
 """
 
@@ -22,21 +24,27 @@ class Marked(Enum):
     NOT = ""
     NEW = "new"
     LINE = "line"
+    WAIT = "wait"
     START = "start"
     LEAVE = "leave"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A mark, its number (Restarts, or a time in seconds since 1970), and the words behind it."""
+    """A mark, its number (Restarts, or a time in seconds since 1970), and the words behind it.
+
+    `own`: the nodes that the job requires are its user's.
+    """
 
     kind: Marked
     number: int = 0
     rest: str = ""
+    own: bool = False
 
     def __str__(self) -> str:
         number = f":{self.number}" if self.kind in (Marked.START, Marked.LEAVE) else ""
-        return f"{PREFIX}{self.kind.value}{number} {self.rest}".strip()
+        own = ":own" if self.own else ""
+        return f"{PREFIX}{self.kind.value}{number}{own} {self.rest}".strip()
 
 
 def mark_of(admin_comment: str) -> Mark:
@@ -44,6 +52,7 @@ def mark_of(admin_comment: str) -> Mark:
     word, _, rest = admin_comment.strip().partition(" ")
     if not word.startswith(PREFIX):
         return Mark(Marked.NOT, rest=admin_comment.strip())
-    name, _, number = word[len(PREFIX) :].partition(":")
+    name, *more = word[len(PREFIX) :].split(":")
     kind = next((kind for kind in Marked if kind.value == name), Marked.NOT)
-    return Mark(kind, int(number) if number.isdigit() else 0, rest.strip())
+    number = next((int(part) for part in more if part.isdigit()), 0)
+    return Mark(kind, number, rest.strip(), "own" in more)

@@ -60,7 +60,7 @@ CLOSED = {
     "RESERVED": "is in a reservation",
     "UNKNOWN": "is not known yet",
 }
-"""State of a node, or a flag of it -> why it takes no job. The star of `DOWN*` is NOT_RESPONDING."""
+"""State of a node, or a flag of it -> why it takes no job. The star of `DOWN*`: NOT_RESPONDING."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,21 @@
 """The text of `scontrol --oneliner show`: `Key=value` pairs, one record a line. Pure.
 
-The fallback where Slurm has no JSON plugin. Values may hold spaces and whatever a user has chosen as
-a name or comment, so a value ends only where one of the known keys follows. A record in which one
-of the keys that matter comes twice is left out: somebody's job name pretends to be one.
+The fallback where Slurm has no JSON plugin. Values may hold spaces and whatever a user has chosen
+as a name or comment, so a value ends only where one of the known keys follows. A record in which
+one of the keys that matter comes twice is left out: somebody's job name pretends to be one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from lazerd.backend.slurm.document import asked_gpus
 from lazerd.backend.slurm.errors import BrokenAnswer
 from lazerd.backend.slurm.gres import gpus_of, gpus_of_tres, indexes_of
 from lazerd.backend.slurm.hosts import hosts_of
+from lazerd.backend.slurm.keys import JOB_KEYS, NODE_KEYS, ONCE, PARTITION_KEYS
 from lazerd.backend.slurm.records import (
     STATE_FLAGS,
     Held,
@@ -36,65 +37,12 @@ from lazerd.backend.slurm.values import (
 Record = TypeVar("Record")
 Fields = Mapping[str, str]
 
-JOB_KEYS = """
-JobId ArrayJobId ArrayTaskId ArrayTaskThrottle HetJobId HetJobOffset HetJobIdSet JobName UserId
-GroupId MCS_label Priority Nice Account QOS WCKey JobState Reason Dependency FailedNode Requeue
-Restarts BatchFlag Reboot ExitCode DerivedExitCode RunTime TimeLimit TimeMin SubmitTime EligibleTime
-AccrueTime StartTime EndTime Deadline SuspendTime SecsPreSuspend LastSchedEval Scheduler Partition
-AllocNode:Sid ReqNodeList ExcNodeList NodeList BatchHost SchedNodeList NumNodes NumCPUs NumTasks
-CPUs/Task ReqB:S:C:T TRES ReqTRES AllocTRES Socks/Node NtasksPerN:B:S:C CoreSpec JOB_GRES Nodes
-CPU_IDs Mem GRES MinCPUsNode MinMemoryNode MinMemoryCPU MinTmpDiskNode Features DelayBoot
-OverSubscribe Contiguous Licenses LicensesAlloc Network Command WorkDir AdminComment SystemComment
-Comment Extra StdErr StdIn StdOut Power TresPerJob TresPerNode TresPerSocket TresPerTask TresBind
-CpusPerTres MemPerTres NtasksPerTRES PreemptEligibleTime PreemptTime Reservation SegmentSize
-BurstBuffer Container ContainerID MailUser MailType Prefer OOMKillStep Switches ResizeTime
-""".split()
-"""What `scontrol show job` may print, 22.05 to 25.05; keys that are not here belong to the value before."""
-
-NODE_KEYS = """
-NodeName Arch CoresPerSocket CPUAlloc CPUEfctv CPUTot CPULoad AvailableFeatures ActiveFeatures Gres
-GresDrain GresUsed NodeAddr NodeHostName Port Version OS RealMemory AllocMem FreeMem Sockets Boards
-State ThreadsPerCore TmpDisk Weight Owner MCS_label Partitions BootTime SlurmdStartTime LastBusyTime
-ResumeAfterTime CfgTRES AllocTRES CapWatts CurrentWatts AveWatts ExtSensorsJoules ExtSensorsWatts
-ExtSensorsTemp Reason Comment Extra ReservationName InstanceId InstanceType CoreSpecCount CPUSpecList
-MemSpecLimit Topology GresConfig CertFlags
-""".split()
-
-PARTITION_KEYS = """
-PartitionName AllowGroups AllowAccounts AllowQos AllocNodes Default QoS DefaultTime DisableRootJobs
-ExclusiveUser ExclusiveTopo GraceTime Hidden MaxNodes MaxTime MinNodes LLN MaxCPUsPerNode
-MaxCPUsPerSocket Nodes NodeSets PriorityJobFactor PriorityTier RootOnly ReqResv OverSubscribe
-OverTimeLimit PreemptMode State TotalCPUs TotalNodes SelectTypeParameters JobDefaults DefMemPerNode
-DefMemPerCPU MaxMemPerNode MaxMemPerCPU TRES TRESBillingWeights DenyAccounts DenyQos Alternate
-ResumeTimeout SuspendTimeout SuspendTime PowerDownOnIdle CpuBind Topology
-""".split()
-
-ONCE = frozenset(
-    {
-        "JobId",
-        "UserId",
-        "Priority",
-        "JobState",
-        "Reason",
-        "Requeue",
-        "Restarts",
-        "Partition",
-        "NodeList",
-        "NumNodes",
-        "Dependency",
-        "NodeName",
-        "State",
-        "Gres",
-        "PartitionName",
-    }
-)
-"""Keys that Slurm prints once a record, and that decide what is done."""
 
 JOBS_NONE = "No jobs in the system"
 NODES_NONE = "No nodes in the system"
 
 
-def pairs_of(line: str, keys: list[str]) -> list[tuple[str, str]]:
+def pairs_of(line: str, keys: Sequence[str]) -> list[tuple[str, str]]:
     """The pairs of one record, in their order."""
     known = "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
     found = list(re.finditer(rf"(?:^|\s)({known})=", line))
@@ -140,7 +88,7 @@ def config_of(answer: str) -> dict[str, str]:
 def _each(
     answer: str,
     first: str,
-    keys: list[str],
+    keys: Sequence[str],
     none: str,
     read: Callable[[list[tuple[str, str]]], Record],
 ) -> tuple[list[Record], list[str]]:

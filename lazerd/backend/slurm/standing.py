@@ -31,6 +31,10 @@ STOPPED_REASONS = frozenset(
 )
 """Reasons of a pending job that Slurm gives whoever holds it: it would not start if released."""
 
+USERS_HOLD = (Marked.LINE, Marked.WAIT, Marked.NOT)
+"""Marks with which JobHeldUser is the user's own doing: lazerd's hold is JobHeldAdmin, the plugin's
+has the mark NEW, and a requeue into the hold keeps the mark of the start."""
+
 
 def id_of(job: SlurmJob) -> str:
     """Its name on Slurm's command lines, the same before and after a task gets its own record."""
@@ -65,18 +69,21 @@ def why_not_eligible(job: SlurmJob, now_s: float) -> str:
     """Why a job in line may not start, for reasons that lie with Slurm or its user; "" if it may.
 
     A held job shows its hold as reason, so dependencies and begin times are read from their fields.
-    Slurm takes a dependency that is fulfilled out of the field, of a held job too. A job that was
-    requeued shows Slurm's own delay as begin time: that is not its user's.
+    Slurm takes a dependency that is fulfilled out of its field, though not while the job is held
+    (`Steering._hold`). A job that was requeued shows Slurm's own delay as begin time: that is not
+    its user's.
     """
     kind = mark_of(job.admin_comment).kind
     if job.dependency:
         return f"Dependency: {job.dependency}"
     if job.reason in STOPPED_REASONS:
         return job.reason
-    if job.is_held and job.reason == "JobHeldUser" and kind in (Marked.LINE, Marked.NOT):
+    if job.is_held and job.reason == "JobHeldUser" and kind in USERS_HOLD:
         return "JobHeldUser"
     if job.is_held and job.reason == "JobHeldAdmin" and kind is Marked.NOT:
         return "JobHeldAdmin"
+    if kind is Marked.WAIT:
+        return ""
     if job.restarts == 0 and job.begins_s is not None and job.begins_s > now_s + 1:
         return "BeginTime" if job.is_held or job.reason == "BeginTime" else ""
     return ""

@@ -1,4 +1,4 @@
-"""What is wanted of each job against what Slurm says of it: records in, reports and orders out. Pure.
+"""What is wanted of each job against what Slurm says of it: reports and orders come out. Pure.
 
 Nothing is remembered of an order: as long as what is wanted is not what is seen, the next look
 orders it again. So a slurmctld that was away, or that lost its last seconds in a crash, needs no
@@ -8,17 +8,21 @@ Who may say what, by what is wanted (rows) and seen (columns):
 
              pending            running          completing  over               missing
     LINE     hold               Running          -           Withdrawn          Withdrawn
-    RUN      begin, or Gone     Began            -           (Began) Ended      (Began) Ended
-    LEAVE    Gone, hold         tell or requeue  Stuck       requeue, or Ended  Gone
+    RUN      begin, or Ended    Began            -           (Began) Ended      Ended
+    LEAVE    hold, then Gone    tell, requeue    Stuck       requeue, or Ended  Gone
     END      cancel             cancel           Stuck       Gone               Gone
-    DROP     cancel             cancel           -           -                  -
+    DROP     cancel             cancel           -           forget             forget
+    OVER     hold               -                -           -                  -
+
+A job that somebody else requeues, or that loses its node, has Ended and is submitted anew: the
+daemon has forgotten it by the look after. One that runs and was not started by lazerd is a guest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lazerd.backend.protocol import (
     Began,
@@ -35,13 +39,16 @@ from lazerd.backend.protocol import (
 )
 from lazerd.backend.slurm import orders
 from lazerd.backend.slurm.controls import Controls
+from lazerd.backend.slurm.dependencies import Dependencies
 from lazerd.backend.slurm.entry import Entry, Seen, Wanted, seen_of
+from lazerd.backend.slurm.hosts import hosts_of
 from lazerd.backend.slurm.marks import Mark, Marked, mark_of
 from lazerd.backend.slurm.nodes import Nodes
 from lazerd.backend.slurm.orders import Order
 from lazerd.backend.slurm.records import SlurmJob, Snapshot
 from lazerd.backend.slurm.roster import Roster
 from lazerd.backend.slurm.standing import (
+    USERS_HOLD,
     each_task,
     spec_of,
     why_not_eligible,
@@ -56,7 +63,8 @@ still reading its state."""
 SPARE_S = 5.0
 """Added to Slurm's own limits before a job is called stuck."""
 
-SIGTERM = 15
+OWN_ENDS = frozenset({"CANCELLED", "TIMEOUT", "DEADLINE"})
+"""Ends that are a job's own though it was told to go: it would not go on if it was put back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +86,10 @@ class Steering:
         """Jobs left to Slurm -> why."""
         self._roster = roster
         self._nodes = Nodes(roster, self.partitions)
-        self._dependencies: dict[str, str] = {}
+        self._dependencies = Dependencies()
+        self._submitted_s: dict[str, float] = {}
         self._reports: list[Report] = []
-        self._orders: list[Order] = []
+        self._orders: dict[Order, None] = {}
         self._now_s = 0.0
 
     # --- what the daemon wants
@@ -91,6 +100,7 @@ class Steering:
             entry = Entry(
                 known.job_id,
                 placement=known.placement,
+                began=known.working,
                 signal_number=known.signal_number,
                 grace_s=known.grace_s,
             )
@@ -125,18 +135,24 @@ class Steering:
     def drop(self, job_id: str, now_s: float) -> None:
         """Out of the line."""
         entry = self.entries.get(job_id)
-        if entry is not None and entry.wanted is not Wanted.OVER:
+        if entry is not None and entry.wanted is not Wanted.OVER and not entry.is_guest:
             self._turn(entry, Wanted.DROP, now_s)
 
     def forget(self, job_id: str) -> None:
         """Its end is stored."""
         entry = self.entries.get(job_id)
         if entry is not None and entry.wanted is Wanted.OVER:
-            # While Slurm still shows the job its record stays, so that it is not taken for new.
-            if seen_of(entry.job) is Seen.MISSING:
-                del self.entries[job_id]
-            else:
-                entry.wanted = Wanted.DROP
+            del self.entries[job_id]  # Slurm may still show it: what is over is not met anew
+
+    def failed(self, order: Order) -> None:
+        """An order did not come through. All but a signal show in the next look."""
+        entry = self.entries.get(order.job_id)
+        if entry is not None and order.what == "tell":
+            entry.signalled = False
+
+    def nodes_of(self, placement: Placement) -> tuple[str, ...]:
+        """The names of the nodes of a placement."""
+        return self._roster.nodes_of(placement)
 
     # --- what is seen
 
@@ -152,10 +168,12 @@ class Steering:
                 self._meet(job_id, job)
         for entry in list(self.entries.values()):
             self._take(entry, steered.get(entry.job_id))
+        leaving = {e.job_id for e in self.entries.values() if e.wanted is Wanted.LEAVE}
+        for order in self._dependencies.look(steered, leaving):
+            self._order(order)
         self._judge(steered)
-        self._restore(steered)
         reports, self._reports = tuple(self._reports), []
-        made, self._orders = tuple(self._orders), []
+        made, self._orders = tuple(self._orders), {}
         return Step(reports, made)
 
     def _sorted(self, jobs: Sequence[SlurmJob]) -> tuple[dict[str, SlurmJob], dict[str, SlurmJob]]:
@@ -180,16 +198,14 @@ class Steering:
     def _meet(self, job_id: str, job: SlurmJob) -> None:
         """A job that is new here."""
         spec, signal_number = spec_of(job, job_id, self._nodes.widest, self.controls)
+        # A requeue sets SubmitTime anew; its place in line is that of the first.
+        spec = replace(spec, submitted_s=self._submitted_s.setdefault(job_id, spec.submitted_s))
         entry = Entry(job_id, signal_number=signal_number, grace_s=spec.grace_s, job=job)
         seen = seen_of(job)
         if seen is Seen.PENDING:
             self._reports.append(Submission(spec, signal_number))
         elif seen is Seen.RUNNING:
-            entry.wanted, entry.began = Wanted.RUN, True
-            entry.placement, entry.restarts = self._placement_of(job), job.restarts
-            self._reports.append(
-                Running(spec, entry.placement, where=_where(job), signal_number=signal_number)
-            )
+            self._found_running(entry, job)
         else:
             return
         self.entries[job_id] = entry
@@ -206,35 +222,44 @@ class Steering:
         action = _TABLE.get((entry.wanted, seen))
         if action is not None:
             action(self, entry, job)
-        if seen is Seen.MISSING and entry.wanted in (Wanted.OVER, Wanted.DROP):
-            entry.job = None
-            if entry.wanted is Wanted.DROP:
-                del self.entries[entry.job_id]
 
     # --- in line
 
     def _hold(self, entry: Entry, job: SlurmJob | None) -> None:
-        """Lazerd's own hold, and no trace of the last start. A hold of the user stays the user's."""
+        """Lazerd's own hold, no trace of the last start. A hold of the user stays the user's.
+
+        Slurm does not look at the dependency of a job that is held, so one that has a dependency
+        is not held, but waits behind a begin time until that is settled.
+        """
         assert job is not None
         mark = mark_of(job.admin_comment)
-        if job.tasks and job.is_held:
-            return  # the plugin's hold of a whole array: a hold for each task would split it
-        is_users = mark.kind is Marked.LINE or (mark.kind is Marked.NOT and job.is_held)
-        if job.is_held and is_users:
+        is_users = mark.kind is Marked.NOT or (
+            mark.kind in USERS_HOLD and job.reason == "JobHeldUser"
+        )
+        if entry.job_id in self._dependencies.owed or (job.is_held and is_users):
             return
-        line = Mark(Marked.LINE, rest=mark.rest)
         target = str(job.array_id) if job.tasks else entry.job_id
-        pinned = mark.kind in (Marked.START, Marked.LEAVE)
-        order = orders.hold if pinned and not _own_nodes(job, entry) else orders.keep
-        self._order(order(target, line))
+        if job.dependency:
+            if mark.kind is not Marked.WAIT:
+                self._order(orders.wait(target, replace(mark, kind=Marked.WAIT)))
+        elif job.tasks and job.is_held:
+            return  # the plugin's hold of a whole array: a hold for each task would split it
+        elif not job.is_held or mark.kind is not Marked.LINE:
+            self._order(_holding(target, job))
 
     def _started_unasked(self, entry: Entry, job: SlurmJob | None) -> None:
-        """Somebody released it: it runs where Slurm has put it."""
+        """Somebody else released it: it runs where Slurm has put it."""
         assert job is not None
+        self._reports.append(Withdrawn(entry.job_id))
+        self._found_running(entry, job)
+
+    def _found_running(self, entry: Entry, job: SlurmJob) -> None:
+        """It counts with the GPUs that it really has."""
         spec, signal_number = spec_of(job, entry.job_id, self._nodes.widest, self.controls)
         self._turn(entry, Wanted.RUN, self._now_s)
-        entry.began, entry.restarts = True, job.restarts
+        entry.began, entry.restarts, entry.is_guest = True, job.restarts, True
         entry.placement = self._placement_of(job)
+        spec = replace(spec, gpus=sum(gpus for _, gpus in entry.placement) or spec.gpus)
         self._reports.append(
             Running(spec, entry.placement, where=_where(job), signal_number=signal_number)
         )
@@ -249,18 +274,20 @@ class Steering:
         """Released where it was placed, unless it has been; or put back by somebody else."""
         assert job is not None
         if entry.was_put_back:
-            self._gone(entry, job)
+            self._over(entry, None, "requeued, not by lazerd")
+            self._hold(entry, job)
             return
         mark = mark_of(job.admin_comment)
         nodes = self._roster.nodes_of(entry.placement)
-        pin = () if _own_nodes(job, entry) or len(nodes) != job.node_count else nodes
-        is_pinned = not pin or set(_names(job.required_nodes)) == set(pin)
+        own = _has_own_nodes(job)
+        pin = () if own or len(nodes) != job.node_count else nodes
+        is_pinned = not pin or set(hosts_of(job.required_nodes)) == set(pin)
         if mark.kind is Marked.START and is_pinned and not job.is_held:
             entry.unplaced = f"{entry.job_id}: {job.reason or 'waits for Slurm'}"
             return
         if entry.restarts is None:
             entry.restarts = job.restarts
-        start = Mark(Marked.START, job.restarts, mark.rest)
+        start = Mark(Marked.START, job.restarts, mark.rest, own)
         self._order(orders.begin(entry.job_id, pin, start))
 
     def _began(self, entry: Entry, job: SlurmJob | None) -> None:
@@ -274,42 +301,47 @@ class Steering:
         """By itself. One that came and went between two looks has begun all the same."""
         if not entry.began and job is not None and job.nodes:
             self._reports.append(Began(entry.job_id, _where(job)))
-        self._turn(entry, Wanted.OVER, self._now_s)
         code, detail = _exit_of(job)
+        self._over(entry, code, detail)
+
+    def _over(self, entry: Entry, code: int | None, detail: str) -> None:
+        self._turn(entry, Wanted.OVER, self._now_s)
         self._reports.append(Ended(entry.job_id, code, detail))
+        if entry.is_guest:
+            del self.entries[entry.job_id]  # the daemon has no record of it to forget
 
     # --- to leave
 
     def _send_off(self, entry: Entry, job: SlurmJob | None) -> None:
-        """Where TERM is the signal and KillWait the grace, slurmctld does it all in one step. Else the
-        signal first, and the rest when the grace is over."""
+        """The signal once, and when the grace is over slurmctld does the rest."""
         assert job is not None
-        if entry.signal_number == SIGTERM and entry.grace_s <= self.controls.kill_wait_s:
-            entry.signalled = True
-            self._order(orders.requeue(entry.job_id))
-            return
         mark = mark_of(job.admin_comment)
-        if mark.kind is not Marked.LEAVE:
-            leave = Mark(Marked.LEAVE, int(self._now_s), mark.rest)
-            entry.signalled = True
-            self._order(orders.tell(entry.job_id, entry.signal_number, leave))
-        elif self._now_s >= mark.number + entry.grace_s:
-            entry.signalled = True
+        is_marked = mark.kind is Marked.LEAVE
+        if is_marked and self._now_s >= mark.number + entry.grace_s:
+            entry.killed = True
             self._order(orders.requeue(entry.job_id))
+        elif not is_marked or not entry.signalled:
+            at_s = mark.number if is_marked else int(self._now_s)
+            entry.signalled = True
+            leave = Mark(Marked.LEAVE, at_s, mark.rest, _has_own_nodes(job))
+            self._order(orders.tell(entry.job_id, entry.signal_number, leave))
 
     def _left(self, entry: Entry, job: SlurmJob | None) -> None:
         """It ended: after the signal it goes back in line, before it was its own end."""
         assert job is not None
         told = entry.signalled or mark_of(job.admin_comment).kind is Marked.LEAVE
-        if told and job.state != "CANCELLED":
+        if told and job.state not in OWN_ENDS:
             self._order(orders.requeue(entry.job_id))
         else:
             self._ended(entry, job)
 
     def _gone(self, entry: Entry, job: SlurmJob | None) -> None:
-        """In line again, its nodes done with it: seen gone."""
+        """In line again and held, its nodes done with it: seen gone. Not held, it could start."""
         assert job is not None
-        killed = self._now_s - entry.since_s >= max(entry.grace_s, self.controls.kill_wait_s)
+        if not job.is_held:
+            self._order(_holding(entry.job_id, job))
+            return
+        killed = entry.killed
         self._turn(entry, Wanted.LINE, self._now_s)
         entry.placement, entry.began, entry.restarts = (), False, None
         self._reports.append(Gone(entry.job_id, killed=killed))
@@ -324,7 +356,7 @@ class Steering:
     def _wait(self, entry: Entry, job: SlurmJob | None) -> None:
         """Slurm ends its processes; not for ever."""
         controls = self.controls
-        limit_s = max(entry.grace_s, controls.kill_wait_s) + controls.unkillable_s + SPARE_S
+        limit_s = entry.grace_s + controls.kill_wait_s + controls.unkillable_s + SPARE_S
         if self._now_s - entry.since_s > limit_s and not entry.is_stuck:
             assert job is not None
             entry.is_stuck = True
@@ -332,6 +364,9 @@ class Steering:
             self._reports.append(
                 Stuck(entry.job_id, f"{where} is still completing after {limit_s:g} s")
             )
+
+    def _forget(self, entry: Entry, job: SlurmJob | None) -> None:
+        del self.entries[entry.job_id]
 
     def _cancel(self, entry: Entry, job: SlurmJob | None) -> None:
         self._order(orders.cancel(entry.job_id))
@@ -345,7 +380,8 @@ class Steering:
             job = steered.get(entry.job_id)
             if entry.wanted is not Wanted.LINE or job is None or not job.is_pending:
                 continue
-            why = why_not_eligible(job, self._now_s)
+            owed = self._dependencies.owed.get(entry.job_id)
+            why = f"Dependency: {owed}" if owed else why_not_eligible(job, self._now_s)
             array = _array_of(entry)
             if not why and array and job.throttle and active[array] >= job.throttle:
                 why = "JobArrayTaskLimit"
@@ -355,51 +391,23 @@ class Steering:
                 report = NotEligible(entry.job_id, why) if why else Eligible(entry.job_id)
                 self._reports.append(report)
 
-    def _restore(self, steered: dict[str, SlurmJob]) -> None:
-        """Dependencies that Slurm has settled because a job ended that only leaves.
-
-        That can be where a signal goes out before the requeue. They are remembered while such a job
-        leaves, and set again when they have changed.
-        """
-        leaving = {
-            e.job_id.split("_")[0]
-            for e in self.entries.values()
-            if e.wanted is Wanted.LEAVE and e.signalled
-        }
-        for job_id, job in steered.items():
-            before = self._dependencies.get(job_id, "")
-            if (
-                job.is_pending
-                and before
-                and before != job.dependency
-                and _names_one(before, leaving)
-            ):
-                self._order(orders.depend(job_id, _without_states(before)))
-                continue
-            if job.dependency:
-                self._dependencies[job_id] = job.dependency
-            else:
-                self._dependencies.pop(job_id, None)
-
     # ---
 
     def _placement_of(self, job: SlurmJob) -> Placement:
-        """Where it runs, as the engine counts: of several nodes whole ones."""
+        """Where it runs."""
         found = []
         for held in job.held:
             number = self._roster.number(held.node)
             if number is not None:
-                gpus = held.gpus if job.node_count == 1 else max(self._nodes.widest, held.gpus)
-                found.append((number, gpus))
+                found.append((number, held.gpus))
         return tuple(found)
 
     def _turn(self, entry: Entry, wanted: Wanted, now_s: float) -> None:
         entry.wanted, entry.since_s = wanted, now_s
-        entry.signalled, entry.is_stuck, entry.unplaced = False, False, ""
+        entry.signalled, entry.killed, entry.is_stuck, entry.unplaced = False, False, False, ""
 
     def _order(self, order: Order) -> None:
-        if order not in self._orders:
-            self._orders.append(order)
+        self._orders[order] = None
 
 
 Action = Callable[[Steering, Entry, SlurmJob | None], None]
@@ -423,8 +431,11 @@ _TABLE: dict[tuple[Wanted, Seen], Action] = {
     (Wanted.END, Seen.COMPLETING): Steering._wait,
     (Wanted.END, Seen.OVER): Steering._departed,
     (Wanted.END, Seen.MISSING): Steering._departed,
+    (Wanted.OVER, Seen.PENDING): Steering._hold,
     (Wanted.DROP, Seen.PENDING): Steering._cancel,
     (Wanted.DROP, Seen.RUNNING): Steering._cancel,
+    (Wanted.DROP, Seen.OVER): Steering._forget,
+    (Wanted.DROP, Seen.MISSING): Steering._forget,
 }
 """The picture above, as data; where there is nothing, nothing is done."""
 
@@ -449,30 +460,23 @@ def _exit_of(job: SlurmJob | None) -> tuple[int | None, str]:
     return (128 + signal_number % 128 if signal_number else code), detail
 
 
-def _names(text: str) -> list[str]:
-    from lazerd.backend.slurm.hosts import hosts_of
+def _has_own_nodes(job: SlurmJob) -> bool:
+    """Whether its user names the nodes: then a pin of lazerd's would take that away."""
+    mark = mark_of(job.admin_comment)
+    return mark.own or (bool(job.required_nodes) and mark.kind not in (Marked.START, Marked.LEAVE))
 
-    return list(hosts_of(text))
 
-
-def _own_nodes(job: SlurmJob, entry: Entry) -> bool:
-    """Whether its user names the nodes: then a pin of ours would take that away."""
-    marked = mark_of(job.admin_comment).kind
-    return bool(job.required_nodes) and marked not in (Marked.START, Marked.LEAVE)
+def _holding(target: str, job: SlurmJob) -> Order:
+    """Lazerd's hold, with the nodes that lazerd has named for the last start taken away again."""
+    mark = mark_of(job.admin_comment)
+    own = _has_own_nodes(job)
+    is_pinned = mark.kind in (Marked.START, Marked.LEAVE) and not own
+    line = Mark(Marked.LINE, rest=mark.rest, own=own)
+    if mark.kind is Marked.WAIT:
+        return orders.settled(target, line)
+    return orders.hold(target, line) if is_pinned else orders.keep(target, line)
 
 
 def _array_of(entry: Entry) -> str:
     array, _, task = entry.job_id.partition("_")
     return array if task else ""
-
-
-def _names_one(dependency: str, jobs: set[str]) -> bool:
-    """Whether a dependency waits for one of these."""
-    words = dependency.replace("?", ",").replace(":", ",").split(",")
-    return any(word.split("(")[0].split("_")[0].split("+")[0] in jobs for word in words)
-
-
-def _without_states(dependency: str) -> str:
-    """As it is written on a command line: `afterok:7(unfulfilled)` -> `afterok:7`."""
-    separator = "?" if "?" in dependency else ","
-    return separator.join(part.split("(")[0] for part in dependency.split(separator))

@@ -1,8 +1,8 @@
 """Job arrays: which tasks a record stands for. Pure.
 
-Slurm keeps the tasks of an array that nobody has touched in one record, `0-5,9%2`: at most two run at
-a time. The first task that starts, or is changed, gets a record and a job number of its own. A task
-is called `ARRAY_TASK` here as on Slurm's command lines, whatever its number.
+Slurm keeps the tasks of an array that nobody has touched in one record, `0-5,9%2`: at most two run
+at a time. A task that starts, or is changed, gets a record and a job number of its own. Its name is
+`ARRAY_TASK` here as on Slurm's command lines, whatever its number.
 """
 
 from __future__ import annotations

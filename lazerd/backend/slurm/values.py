@@ -1,8 +1,8 @@
 """The values that Slurm prints: numbers, times, durations, lists. Pure.
 
-Since 23.02 the JSON wraps numbers: `{"set": true, "infinite": false, "number": 5}`; before, they are
-plain, with null for "not set". In text, `UNLIMITED`, `INFINITE`, `Unknown`, `N/A`, `None` and `(null)`
-say that there is no number.
+Since 23.02 the JSON wraps numbers: `{"set": true, "infinite": false, "number": 5}`; before, they
+are plain, with null for "not set". In text, `UNLIMITED`, `INFINITE`, `Unknown`, `N/A`, `None` and
+`(null)` say that there is no number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lazerd.backend.slurm.errors import BrokenAnswer
 NOTHING = frozenset({"", "(null)", "None", "none", "N/A", "n/a", "Unknown", "NONE"})
 ENDLESS = frozenset({"UNLIMITED", "INFINITE", "infinite", "unlimited"})
 NO_VAL = 0xFFFFFFFE
-"""What Slurm's 32 bits hold for "not set"; 0xFFFFFFFF is infinite (slurm.h). Plain JSON leaks them."""
+"""What Slurm's 32 bits hold for "not set"; 0xFFFFFFFF is infinite (slurm.h). JSON leaks them."""
 
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _SECONDS = re.compile(r"(\d+)(?:\s*(sec|secs|s|min|mins|m))?", re.IGNORECASE)

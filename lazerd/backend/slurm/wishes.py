@@ -1,10 +1,12 @@
-"""What a user tells lazerd with `sbatch --comment="lazer estimate=2h grace=5m signal=USR1"`. Pure."""
+"""What a user tells lazerd: `sbatch --comment="lazer estimate=2h grace=5m signal=USR1"`. Pure."""
 
 from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -33,9 +35,11 @@ def wishes_of(comment: str) -> tuple[Wishes, list[str]]:
         key, _, value = word.partition("=")
         try:
             name = "job_class" if key == "class" else key
-            wishes = replace(wishes, **{name: _READERS[name](value)})
+            told: dict[str, Any] = {name: _READERS[name](value)}
         except (KeyError, ValueError):
             broken.append(f"{word!r} in the comment is not understood")
+        else:
+            wishes = replace(wishes, **told)
     return wishes, broken
 
 
@@ -57,7 +61,7 @@ def _time_s(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str], object]] = {
     "estimate": _time_s,
     "setup": _time_s,
     "checkpoint": _time_s,

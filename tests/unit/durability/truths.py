@@ -50,15 +50,13 @@ def samples(
     return made
 
 
-def bursts(
-    rng: np.random.Generator, slower: float = 6.0, enter: float = 0.05, leave: float = 0.2
-) -> Draw:
+def bursts(slower: float = 6.0, enter: float = 0.05, leave: float = 0.2) -> Draw:
     """A file system that is log-normal most of the time and slower in bursts that last."""
     state = {"slow": False}
 
-    def draw(rng_: np.random.Generator) -> float:
+    def draw(rng: np.random.Generator) -> float:
         if rng.random() < (leave if state["slow"] else enter):
             state["slow"] = not state["slow"]
-        return DRAWS["lognormal"](rng_) * (slower if state["slow"] else 1.0)
+        return DRAWS["lognormal"](rng) * (slower if state["slow"] else 1.0)
 
     return draw

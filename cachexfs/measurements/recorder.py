@@ -1,0 +1,202 @@
+"""What is under way and what has just ended, in memory. Called in the event loop; never waits.
+
+For thousands of small files a second, forecasts and records are made of some of them only: at most
+one in `PACE_S`, and of `RUNNING_AT_MOST` at the same time. The bytes under way are counted of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from cachexfs.durability.forecast import Model
+from cachexfs.durability.latency.curve import Curve
+from cachexfs.durability.latency.sample import MEASURED_PHASES
+from cachexfs.durability.paths import Decision
+from cachexfs.durability.score import LEVELS
+from cachexfs.measurements.record import Record
+
+PACE_S = 0.01
+RUNNING_AT_MOST = 256
+WAITING_AT_MOST = 4096
+"""Ended records that nobody has fetched; the oldest go first."""
+
+
+class Key(NamedTuple):
+    """One stretch of one version of one file; `source` is the peer, for a replication."""
+
+    phase: str
+    ino: int
+    version: int
+    source: str = ""
+
+
+class _Running(NamedTuple):
+    record: Record
+    begun_s: float
+    """On the monotonic clock."""
+    is_kept: bool
+
+
+class Recorder:
+    """Begins and ends of phases, and the model that they teach. `model`: replaced by the keeper."""
+
+    def __init__(
+        self,
+        last_id: int = 0,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.model = Model()
+        self.ended_in_all = 0
+        """Phases that ended and were kept since the start."""
+        self._wall = wall
+        self._monotonic = monotonic
+        self._last_id = last_id
+        self._running: dict[Key, _Running] = {}
+        self._by_ino: dict[int, set[Key]] = {}
+        self._bytes: dict[tuple[str, str], int] = {}
+        self._ended: deque[Record] = deque(maxlen=WAITING_AT_MOST)
+        self._decisions: deque[tuple[float, str, str]] = deque(maxlen=WAITING_AT_MOST)
+        self._kept_running = 0
+        self._last_kept_s = -1.0
+
+    # --- begin and end --------------------------------------------------------------------------
+
+    def is_due(self) -> bool:
+        """Whether the file that begins its way now is one of those that are kept."""
+        now_s = self._monotonic()
+        if now_s - self._last_kept_s < PACE_S or self._kept_running >= RUNNING_AT_MOST:
+            return False
+        self._last_kept_s = now_s
+        return True
+
+    def begin(
+        self,
+        key: Key,
+        size_bytes: int,
+        *,
+        keep: bool,
+        path: str = "",
+        job: str = "",
+        ahead_bytes: int = 0,
+        beside_bytes: int = 0,
+        forecast: Curve | None = None,
+    ) -> None:
+        """A phase begins. One of the same key that is under way is given up."""
+        if key in self._running:
+            self.give_up([key])
+        record = Record(
+            id=0, phase=key.phase, size_bytes=size_bytes, begin_s=self._wall(), source=key.source,
+            path=path, job=job, ahead_bytes=ahead_bytes, beside_bytes=beside_bytes,
+            quantiles=_quantiles(forecast),
+        )  # fmt: skip
+        if keep:
+            self._last_id += 1
+            record.id = self._last_id
+            self._kept_running += 1
+        self._running[key] = _Running(record, self._monotonic(), keep)
+        self._by_ino.setdefault(key.ino, set()).add(key)
+        self._count(key, size_bytes)
+
+    def end(self, key: Key, size_bytes: int | None = None) -> None:
+        """A phase ended, if it was under way. `size_bytes`: when it was not known before.
+
+        Then the forecast that is scored is the one that this size would have got.
+        """
+        running = self._take(key)
+        if running is None:
+            return
+        record = running.record
+        record.elapsed_s = self._monotonic() - running.begun_s
+        record.state = "ended"
+        if size_bytes is not None:
+            record.size_bytes = size_bytes
+            if running.is_kept:
+                record.quantiles = _quantiles(self.model.whole_of(record.sample()))
+        self._finish(running)
+
+    def give_up(self, keys: Iterable[Key]) -> None:
+        """Phases will not end, or nobody wants them to: it would have been longer than this."""
+        for key in list(keys):
+            running = self._take(key)
+            if running is not None:
+                running.record.elapsed_s = self._monotonic() - running.begun_s
+                running.record.state = "given up"
+                self._finish(running)
+
+    def decided(self, file: str, decision: Decision) -> None:
+        """A path was chosen."""
+        text = msgspec.json.encode(decision).decode()
+        self._decisions.append((self._wall(), file, text))
+
+    # --- what is known --------------------------------------------------------------------------
+
+    def of(self, ino: int) -> list[Key]:
+        """What is under way of a file."""
+        return sorted(self._by_ino.get(ino, ()))
+
+    def running(self, key: Key) -> Record | None:
+        """A phase that is under way, with what has elapsed; None when it is not."""
+        found = self._running.get(key)
+        if found is None:
+            return None
+        found.record.elapsed_s = self._monotonic() - found.begun_s
+        return found.record
+
+    def bytes_under_way(self, phase: str, source: str | None = None) -> int:
+        """Of a phase, to one source or (None) to all."""
+        if source is not None:
+            return self._bytes.get((phase, source), 0)
+        return sum(count for (of, _), count in self._bytes.items() if of == phase)
+
+    # --- for the keeper -------------------------------------------------------------------------
+
+    def drain(self, *, running: bool) -> list[Record]:
+        """What ended since the last call and, on request, what is under way."""
+        ended, self._ended = list(self._ended), deque(maxlen=WAITING_AT_MOST)
+        if running:
+            now_s = self._monotonic()
+            for one in self._running.values():
+                if one.is_kept:
+                    one.record.elapsed_s = now_s - one.begun_s
+                    ended.append(msgspec.structs.replace(one.record))
+        return ended
+
+    def drain_decisions(self) -> list[tuple[float, str, str]]:
+        """What was decided since the last call."""
+        decisions = list(self._decisions)
+        self._decisions.clear()
+        return decisions
+
+    # --- small steps ----------------------------------------------------------------------------
+
+    def _take(self, key: Key) -> _Running | None:
+        running = self._running.pop(key, None)
+        if running is not None:
+            self._by_ino[key.ino].discard(key)
+            if not self._by_ino[key.ino]:
+                del self._by_ino[key.ino]
+            self._count(key, -running.record.size_bytes)
+        return running
+
+    def _count(self, key: Key, size_bytes: int) -> None:
+        left = self._bytes.get((key.phase, key.source), 0) + size_bytes
+        self._bytes[key.phase, key.source] = left
+
+    def _finish(self, running: _Running) -> None:
+        if not running.is_kept:
+            return
+        self._kept_running -= 1
+        self._ended.append(running.record)
+        if running.record.phase in MEASURED_PHASES and running.record.elapsed_s > 0:
+            self.ended_in_all += 1
+            self.model.saw(running.record.sample())
+
+
+def _quantiles(forecast: Curve | None) -> tuple[float, ...]:
+    return () if forecast is None else tuple(forecast.quantile(p) for p in LEVELS)
