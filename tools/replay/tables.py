@@ -14,7 +14,7 @@ import click
 from tools.replay.cache import ROOT, Cache, code
 from tools.replay.case import Case
 from tools.replay.cells import SWEEP, TABLES, Table, located, sweep_policies
-from tools.replay.document import Rows, details, futile_shares, put, summary
+from tools.replay.document import FAILED, Rows, details, futile_shares, put, summary
 from tools.replay.driver import EngineFault
 from tools.replay.errors import ReplayError
 from tools.replay.measures import Row
@@ -89,8 +89,7 @@ def tables(
             click.echo("\n".join(each.name for each in missing))
             return
         for number, (each, row) in enumerate(_measured(missing, processes), start=1):
-            if isinstance(row, dict):
-                cache.keep(each.case, each.policy, row)
+            cache.keep(each.case, each.policy, row)
             click.echo(f"{number}/{len(missing)} {each.name}: {_short(row)}", err=True)
         _write(traces, cache, document)
     except ReplayError as error:
@@ -115,9 +114,7 @@ def _is_meant(wanted: Wanted, only: Sequence[str]) -> bool:
     return not only or any(fnmatch(wanted.name, f"{pattern}*") for pattern in only)
 
 
-def _measured(
-    wanted: Sequence[Wanted], processes: int
-) -> Iterator[tuple[Wanted, Row | EngineFault]]:
+def _measured(wanted: Sequence[Wanted], processes: int) -> Iterator[tuple[Wanted, Row]]:
     if processes == 1:
         yield from ((each, _row(each)) for each in wanted)
         return
@@ -130,17 +127,17 @@ def _measured(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _row(wanted: Wanted) -> Row | EngineFault:
+def _row(wanted: Wanted) -> Row:
     """An engine that fails on one run does not end the others."""
     try:
         return replay(Run(wanted.case, wanted.policy)).row
     except EngineFault as error:
-        return error
+        return {"policy": wanted.policy, FAILED: str(error)}
 
 
-def _short(row: Row | EngineFault) -> str:
-    if isinstance(row, EngineFault):
-        return str(row)
+def _short(row: Row) -> str:
+    if FAILED in row:
+        return str(row[FAILED])
     counts = f"{row['preemptions']} preempted, {row['futile']} futile"
     return f"mean {row['jct_mean_s'] / 3600:.3f} h, {counts}, {row['wall_s']:.1f} s"
 
