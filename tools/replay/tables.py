@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -77,8 +77,8 @@ def tables(
 ) -> None:  # fmt: skip
     """Run all cells that were not run before with this code, and write the tables.
 
-    A table is written once all of its runs are there. Stop it at any time: what was measured is
-    kept, and the next call goes on.
+    A cell is in its table once all of its policies were run. Stop it at any time: what was measured
+    is kept, and the next call goes on.
     """
     cache = Cache(cached)
     try:
@@ -143,29 +143,44 @@ def _short(row: Row) -> str:
 
 
 def _write(traces: Path, cache: Cache, document: Path) -> None:
-    """Write every table of which all rows are there."""
+    """Write every table, with the cells of which all runs are there."""
     for table in TABLES:
-        rows = _rows(list(_of(table, traces)), cache)
-        if rows is not None:
-            loads = _loads({cell: located(case, traces) for cell, case in table.cells.items()})
-            best = table.policies[-1]
-            content = f"{summary(rows, loads, best)}\n{details(rows)}"
-            put(document, table.name, f"Code {code()}.\n\n{content}")
+        best = table.policies[-1]
+
+        def shown(rows: Rows, loads: Mapping[str, str], best: str = best) -> str:
+            return f"{summary(rows, loads, best)}\n{details(rows)}"
+
+        _put(document, table.name, list(_of(table, traces)), cache, shown)
     sweep = [each for each in _all(traces) if each.table == "sweep"]
-    rows = _rows(sweep, cache)
-    if rows is not None:
-        loads = _loads({each.cell: each.case for each in sweep})
-        put(document, "sweep", f"Code {code()}.\n\n{futile_shares(rows, loads)}")
+    _put(document, "sweep", sweep, cache, futile_shares)
 
 
-def _rows(wanted: Sequence[Wanted], cache: Cache) -> Rows | None:
+def _put(
+    document: Path,
+    name: str,
+    wanted: Sequence[Wanted],
+    cache: Cache,
+    shown: Callable[[Rows, Mapping[str, str]], str],
+) -> None:
+    rows = _rows(wanted, cache)
+    if rows:
+        cases = {each.cell: each.case for each in wanted if each.cell in rows}
+        left = dict.fromkeys(each.cell for each in wanted if each.cell not in rows)
+        note = f" Not run: {', '.join(left)}." if left else ""
+        put(document, name, f"Code {code()}.{note}\n\n{shown(rows, _loads(cases))}")
+
+
+def _rows(wanted: Sequence[Wanted], cache: Cache) -> Rows:
+    """By cell and policy; a cell of which a run is missing is left out."""
     rows: dict[str, dict[str, Row]] = {}
+    missing = set()
     for each in wanted:
         row = cache.find(each.case, each.policy)
         if row is None:
-            return None
-        rows.setdefault(each.cell, {})[each.policy] = row
-    return rows
+            missing.add(each.cell)
+        else:
+            rows.setdefault(each.cell, {})[each.policy] = row
+    return {cell: each for cell, each in rows.items() if cell not in missing}
 
 
 def _loads(cases: dict[str, Case]) -> dict[str, str]:
