@@ -18,6 +18,7 @@ COMMANDS = {
     "status": "How safe everything is.",
     "ls": "The state of each file.",
     "wait": "Wait until files have reached a level of safety.",
+    "forecast": "When it will be safe, what would be lost, how often to save.",
     "recover": "Bring files back from the peers.",
     "verify": "Hold the copies of files against their checksums.",
     "evict": "Give up the RAM copies of durable files.",

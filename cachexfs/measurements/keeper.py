@@ -34,6 +34,8 @@ FIRST_FIT_AFTER = 20
 FIT_EVERY_S = 30.0
 """At least so long between two fits: about 1 s of one processor each."""
 
+_LOOK_EVERY_S = 5.0
+
 FIT_TIMEOUT_S = 120.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -131,12 +133,12 @@ class Keeper:
     async def _fit_now_and_then(self) -> None:
         fitted_at, wanted = 0, FIRST_FIT_AFTER
         while True:
-            await trio.sleep(FIT_EVERY_S)
+            await trio.sleep(_LOOK_EVERY_S)
             ended = self.recorder.ended_in_all
-            if ended - fitted_at < wanted:
-                continue
-            fitted_at, wanted = ended, max(FIRST_FIT_AFTER, ended // 10)
-            await self._fit()
+            if ended - fitted_at >= wanted:
+                fitted_at, wanted = ended, max(FIRST_FIT_AFTER, ended // 10)
+                await self._fit()
+                await trio.sleep(FIT_EVERY_S)
 
     async def _fit(self) -> None:
         command = [sys.executable, "-m", "cachexfs.measurements.fitter", str(self._path)]

@@ -93,6 +93,7 @@ def _changed(old: str, new: str) -> Callable[[str], str]:
         ("p.csv", _changed(",960.0,aa", "")(published.PHILLY_TABLE),
          r"p\.csv, line 2: it has 3 fields, and there are 5 columns"),
         ("p.csv", _changed("120.0,8", "inf,8")(published.PHILLY_TABLE), "not a finite number"),
+        ("60.csv", published.TIRESIAS + "1,8,40,130,vgg11,140,10\n", "2 jobs in it are called 1"),
         ("p.csv", published.PHILLY_TABLE.splitlines()[0], "there are no jobs in it"),
         ("p.csv", "", "no known format has these columns"),
         ("log", "[1", r"log, line 1: it is not JSON"),

@@ -9,9 +9,11 @@ from pathlib import Path
 from tools.replay.case import Case
 
 # The Philly trace is dense from this day on.
-PHILLY = Case("philly.csv.gz", 384, "const:1200", since="2017-10-06")
+# Set-ups are known, so that no policy suffers from what it has still to learn.
+PHILLY = Case("philly.csv.gz", 384, "const:1200", since="2017-10-06", known_setups=True)
 GANGS = replace(PHILLY, gpus=320, min_gpus=2)
-KALOS = Case("kalos_completed_large_jobs.csv", 1024, "const:3600", compress=4.0)
+KALOS = Case("kalos_completed_large_jobs.csv", 1024, "const:3600", compress=4.0, known_setups=True)
+MURI = Case("muri/trace1.csv.gz", 128, "const:1200", known_setups=True)
 
 CELLS: Mapping[str, Case] = {
     **{
@@ -24,7 +26,7 @@ CELLS: Mapping[str, Case] = {
     "kalos-x4-1024-3600": KALOS,
     "kalos-x4-1024-growing": replace(KALOS, setup="log2:60:180"),
     **{
-        f"muri-{number}-{gpus}-1200": Case(f"muri/trace{number}.csv.gz", gpus, "const:1200")
+        f"muri-{number}-{gpus}-1200": replace(MURI, trace=f"muri/trace{number}.csv.gz", gpus=gpus)
         for number, gpus in enumerate((128, 384, 64, 128), start=1)
     },
 }
@@ -82,6 +84,12 @@ TABLES: tuple[Table, ...] = (
             _SAME_INFORMATION,
         )
         for sigma in ("0.5", "1", "2")
+    ),
+    Table(
+        "learned",
+        "Known durations, set-ups have to be learned",
+        {name: replace(case, known_setups=False) for name, case in CELLS.items()},
+        ("srsf/nosetup", "lazer"),
     ),
     Table(
         "none",

@@ -12,6 +12,9 @@ from tools.replay.measures import Row
 
 Rows = Mapping[str, Mapping[str, Row]]
 """By cell, then by policy."""
+FAILED = "failed"
+"""The key of a row of a run that did not come to its end: why."""
+NO_RIVAL = ["-"] * 4
 
 
 def put(path: Path, name: str, content: str) -> None:
@@ -39,24 +42,29 @@ def summary(rows: Rows, loads: Mapping[str, str], best: str) -> str:
 
 
 def _against(cell: str, load: str, rows: Mapping[str, Row], best: str) -> list[str]:
-    ours = rows[best]
-    eager = [row for name, row in rows.items() if name.endswith("/eager")]
-    safe = [row for name, row in rows.items() if "lazer" not in name and not row["futile"]]
-    rival, other = (_first(group) for group in (eager, safe))
-    times = " / ".join(
-        f"{ours[key] / 3600:.2f}" for key in ("jct_mean_s", "jct_p50_s", "jct_p99_s")
-    )
+    ours, done = rows[best], {name: row for name, row in rows.items() if FAILED not in row}
+    if FAILED in ours:
+        return [cell, load, ours[FAILED], *NO_RIVAL, *NO_RIVAL[:5]]
+    times = " / ".join(_hours(ours, key) for key in ("jct_mean_s", "jct_p50_s", "jct_p99_s"))
+    eager = _first([row for name, row in done.items() if name.endswith("/eager")])
+    safe = _first([row for name, row in done.items() if "lazer" not in name and not row["futile"]])
     return [
         cell, load, times,
-        rival["policy"], *(_ratio(ours, rival, key) for key in ("mean", "p50", "p99")),
-        other["policy"], _ratio(ours, other, "mean"),
-        *(f"{ours[key]:,} : {rival[key]:,}" for key in ("futile", "barren", "preemptions")),
+        *([eager["policy"], *(_ratio(ours, eager, key) for key in ("mean", "p50", "p99"))]
+          if eager else NO_RIVAL),
+        *([safe["policy"], _ratio(ours, safe, "mean")] if safe else NO_RIVAL[:2]),
+        *(f"{ours[key]:,} : {eager[key]:,}" if eager else f"{ours[key]:,}"
+          for key in ("futile", "barren", "preemptions")),
     ]  # fmt: skip
 
 
-def _first(rows: Sequence[Row]) -> Row:
+def _hours(row: Row, key: str) -> str:
+    return f"{row[key] / 3600:.2f}"
+
+
+def _first(rows: Sequence[Row]) -> Row | None:
     """The one with the shortest mean."""
-    return min(rows, key=lambda row: float(row["jct_mean_s"]))
+    return min(rows, key=lambda row: float(row["jct_mean_s"]), default=None)
 
 
 def _ratio(ours: Row, theirs: Row, what: str) -> str:
@@ -70,7 +78,8 @@ def details(rows: Rows) -> str:
     parts = ["<details><summary>All policies</summary>\n"]
     for cell, each in rows.items():
         lines = [_full(row) for row in each.values()]
-        parts.append(f"\n{cell}: {_conditions(next(iter(each.values())))}\n\n")
+        done = [row for row in each.values() if FAILED not in row]
+        parts.append(f"\n{cell}: {_conditions(done[0]) if done else ''}\n\n")
         parts.append(markdown(header, lines))
     return "".join([*parts, "\n</details>\n"])
 
@@ -86,9 +95,9 @@ def _conditions(row: Row) -> str:
 
 
 def _full(row: Row) -> list[str]:
-    hours = [
-        f"{row[key] / 3600:.2f}" for key in ("jct_mean_s", "jct_p50_s", "jct_p99_s", "wait_mean_s")
-    ]
+    if FAILED in row:
+        return [row["policy"], row[FAILED], *[""] * 9]
+    hours = [_hours(row, f"{key}_s") for key in ("jct_mean", "jct_p50", "jct_p99", "wait_mean")]
     counts = [f"{row[key]:,}" for key in ("preemptions", "futile", "barren")]
     shares = [f"{100 * row[key] / row['used_gpu_s']:.2f}" for key in
               ("futile_gpu_s", "setup_gpu_s", "lost_gpu_s")]  # fmt: skip
@@ -106,5 +115,7 @@ def futile_shares(rows: Rows, loads: Mapping[str, str]) -> str:
 
 
 def _futile(row: Row) -> str:
+    if FAILED in row:
+        return "does not end"
     of_all = 100 * row["futile"] / max(1, row["preemptions"])
     return f"{of_all:.0f} %, {100 * row['futile_gpu_s'] / row['used_gpu_s']:.2f} %"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -14,7 +14,7 @@ import click
 from tools.replay.cache import ROOT, Cache, code
 from tools.replay.case import Case
 from tools.replay.cells import SWEEP, TABLES, Table, located, sweep_policies
-from tools.replay.document import Rows, details, futile_shares, put, summary
+from tools.replay.document import FAILED, Rows, details, futile_shares, put, summary
 from tools.replay.driver import EngineFault
 from tools.replay.errors import ReplayError
 from tools.replay.measures import Row
@@ -77,8 +77,8 @@ def tables(
 ) -> None:  # fmt: skip
     """Run all cells that were not run before with this code, and write the tables.
 
-    A table is written once all of its runs are there. Stop it at any time: what was measured is
-    kept, and the next call goes on.
+    A cell is in its table once all of its policies were run. Stop it at any time: what was measured
+    is kept, and the next call goes on.
     """
     cache = Cache(cached)
     try:
@@ -89,8 +89,7 @@ def tables(
             click.echo("\n".join(each.name for each in missing))
             return
         for number, (each, row) in enumerate(_measured(missing, processes), start=1):
-            if isinstance(row, dict):
-                cache.keep(each.case, each.policy, row)
+            cache.keep(each.case, each.policy, row)
             click.echo(f"{number}/{len(missing)} {each.name}: {_short(row)}", err=True)
         _write(traces, cache, document)
     except ReplayError as error:
@@ -115,9 +114,7 @@ def _is_meant(wanted: Wanted, only: Sequence[str]) -> bool:
     return not only or any(fnmatch(wanted.name, f"{pattern}*") for pattern in only)
 
 
-def _measured(
-    wanted: Sequence[Wanted], processes: int
-) -> Iterator[tuple[Wanted, Row | EngineFault]]:
+def _measured(wanted: Sequence[Wanted], processes: int) -> Iterator[tuple[Wanted, Row]]:
     if processes == 1:
         yield from ((each, _row(each)) for each in wanted)
         return
@@ -130,45 +127,60 @@ def _measured(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _row(wanted: Wanted) -> Row | EngineFault:
+def _row(wanted: Wanted) -> Row:
     """An engine that fails on one run does not end the others."""
     try:
         return replay(Run(wanted.case, wanted.policy)).row
     except EngineFault as error:
-        return error
+        return {"policy": wanted.policy, FAILED: str(error)}
 
 
-def _short(row: Row | EngineFault) -> str:
-    if isinstance(row, EngineFault):
-        return str(row)
+def _short(row: Row) -> str:
+    if FAILED in row:
+        return str(row[FAILED])
     counts = f"{row['preemptions']} preempted, {row['futile']} futile"
     return f"mean {row['jct_mean_s'] / 3600:.3f} h, {counts}, {row['wall_s']:.1f} s"
 
 
 def _write(traces: Path, cache: Cache, document: Path) -> None:
-    """Write every table of which all rows are there."""
+    """Write every table, with the cells of which all runs are there."""
     for table in TABLES:
-        rows = _rows(list(_of(table, traces)), cache)
-        if rows is not None:
-            loads = _loads({cell: located(case, traces) for cell, case in table.cells.items()})
-            best = table.policies[-1]
-            content = f"{summary(rows, loads, best)}\n{details(rows)}"
-            put(document, table.name, f"Code {code()}.\n\n{content}")
+        best = table.policies[-1]
+
+        def shown(rows: Rows, loads: Mapping[str, str], best: str = best) -> str:
+            return f"{summary(rows, loads, best)}\n{details(rows)}"
+
+        _put(document, table.name, list(_of(table, traces)), cache, shown)
     sweep = [each for each in _all(traces) if each.table == "sweep"]
-    rows = _rows(sweep, cache)
-    if rows is not None:
-        loads = _loads({each.cell: each.case for each in sweep})
-        put(document, "sweep", f"Code {code()}.\n\n{futile_shares(rows, loads)}")
+    _put(document, "sweep", sweep, cache, futile_shares)
 
 
-def _rows(wanted: Sequence[Wanted], cache: Cache) -> Rows | None:
+def _put(
+    document: Path,
+    name: str,
+    wanted: Sequence[Wanted],
+    cache: Cache,
+    shown: Callable[[Rows, Mapping[str, str]], str],
+) -> None:
+    rows = _rows(wanted, cache)
+    if rows:
+        cases = {each.cell: each.case for each in wanted if each.cell in rows}
+        left = dict.fromkeys(each.cell for each in wanted if each.cell not in rows)
+        note = f" Not run: {', '.join(left)}." if left else ""
+        put(document, name, f"Code {code()}.{note}\n\n{shown(rows, _loads(cases))}")
+
+
+def _rows(wanted: Sequence[Wanted], cache: Cache) -> Rows:
+    """By cell and policy; a cell of which a run is missing is left out."""
     rows: dict[str, dict[str, Row]] = {}
+    missing = set()
     for each in wanted:
         row = cache.find(each.case, each.policy)
         if row is None:
-            return None
-        rows.setdefault(each.cell, {})[each.policy] = row
-    return rows
+            missing.add(each.cell)
+        else:
+            rows.setdefault(each.cell, {})[each.policy] = row
+    return {cell: each for cell, each in rows.items() if cell not in missing}
 
 
 def _loads(cases: dict[str, Case]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -61,8 +62,11 @@ def format_of(path: Path) -> str:
 
 
 def read(path: Path, name: str | None, selection: Selection) -> list[TraceJob]:
-    """The selected jobs of a trace. Raises TraceError, also where none is left."""
+    """The selected jobs of a trace. Raises TraceError, also for no job or two of one name."""
     jobs = selection.of(FORMATS[name or format_of(path)](path))
     if not jobs:
         raise TraceError(path, None, "no job in it fits the selection")
+    twice, times = Counter(job.id for job in jobs).most_common(1)[0]
+    if times > 1:
+        raise TraceError(path, None, f"{times} jobs in it are called {twice}")
     return jobs
