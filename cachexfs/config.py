@@ -102,12 +102,14 @@ class Members(_Section, frozen=True):
 
     A file has a line `NAME HOST:PORT [RACK]` for each and may change at any time. `port` is where
     the nodes that Slurm names listen; `racks` says which hosts each rack has (`gpu[001-016]`), for
-    members that are named without one.
+    members that are named without one. `visible`: what is closed here can be read on every member
+    at once, which costs each close a message to two of them.
     """
 
     source: Literal["config", "slurm", "file"] = "config"
     file: str | None = None
     port: int = 7420
+    visible: bool = True
     racks: dict[str, str] = {}
 
 

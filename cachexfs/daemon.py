@@ -37,6 +37,7 @@ from cachexfs.mount.xattrs import Xattrs
 from cachexfs.mountstate import HANDED_OVER, Wanted
 from cachexfs.peers import members, tls
 from cachexfs.peers.membership import Membership, resolve
+from cachexfs.peers.presence import Presence
 from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.problems import PublishingProblems
 from cachexfs.pfs.publisher import Publisher
@@ -113,11 +114,6 @@ def _compose(
     publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch)
     replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret)
     tracker.publisher, tracker.replicator = publisher, replicator
-    membership = Membership(config)
-    if isinstance(replicator, Replicator):
-        membership.listen(
-            lambda found: replicator.members_changed(members.others(found, config.node.name))
-        )
     ways = _ways(config, keeper, tree, replicator)
     tracker.ways = ways
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)
@@ -129,15 +125,23 @@ def _compose(
     for node in missing:
         tracker.evicted(node)
 
-    files = OpenFiles(tree, tier, source, tracker, room)
-    view = View(tree, tier, source, files, room)
+    presence = _presence(config, wanted, tree, tier, sums, room, secret, source)
+    membership = _membership(config, replicator, presence)
+    fetching = presence.fetching if presence else None
+    files = OpenFiles(tree, tier, source, tracker, room, fetching)
+    elsewhere = presence.elsewhere if presence else None
+    view = View(tree, tier, source, files, room, elsewhere)
     names = Names(tree, tier, source, tracker, view, files, config.mount.pfs_timeout)
     socket = state / SOCKET_NAME
     xattrs = Xattrs(tree, source, tracker, str(wanted.mountpoint), str(socket))
     level = LEVELS[config.fsync_level]
     operations = Operations(
-        tree, tier, source, tracker, view, files, names, xattrs, fsync_level=level
-    )
+        tree, tier, source, tracker, view, files, names, xattrs, fsync_level=level,
+        visibility=presence.registrar if presence else None,
+    )  # fmt: skip
+    if presence is not None:
+        tracker.registrar = presence.registrar
+        presence.registrar.give_up = names.superseded
     opened = _session(wanted, operations, files, tree, journal)
     facts = Facts(
         str(wanted.mountpoint), str(wanted.source), config.node.name, config.fsync_level, opened
@@ -148,6 +152,7 @@ def _compose(
         PublishingProblems(publisher, tree).problems,
         replicator.problems,
         membership.problems,
+        presence.registrar.problems if presence else lambda: [],
     ]
     reporter = Reporter(facts, tree, tier, replicator, tracker, problems, ways)
     sink = TreeSink(tree, tier, tracker, view, names, room)
@@ -159,8 +164,8 @@ def _compose(
         tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin, foresight
     )
     return _Mount(
-        opened, handover, tree, tracker, publisher, replicator, membership, source, view, socket,
-        verbs, prewarm, ways, keeper,
+        opened, handover, tree, tracker, publisher, replicator, membership, presence, source,
+        view, socket, verbs, prewarm, ways, keeper,
     )  # fmt: skip
 
 
@@ -224,6 +229,7 @@ class _Mount:
     publisher: Publisher
     replicator: Replicator | NoPartners
     membership: Membership
+    presence: Presence | None
     source: Source
     view: View
     socket: Path
@@ -239,6 +245,8 @@ class _Mount:
                 await nursery.start(self.publisher.run)
                 if isinstance(self.replicator, Replicator):
                     await nursery.start(self.replicator.run)
+                if self.presence is not None:
+                    await nursery.start(self.presence.run)
                 for node in unfinished(self.tree):
                     self.tracker.resume(node)
                 for task in (
@@ -271,6 +279,38 @@ async def _until_told(stop: Callable[[], None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             stop()
+
+
+def _presence(
+    config: Config,
+    wanted: Wanted,
+    tree: Tree,
+    tier: Tier,
+    sums: Sums,
+    room: Room,
+    secret: bytes,
+    source: Source,
+) -> Presence | None:
+    """None for a mount that is alone: it asks nobody and tells nobody."""
+    if not config.has_cluster or not config.members.visible:
+        return None
+    root_ino = source.directories.root_origin.ino
+    return Presence(
+        config, tree, tier, sums, room, secret, volume=str(wanted.source), root_ino=root_ino
+    )
+
+
+def _membership(
+    config: Config, replicator: Replicator | NoPartners, presence: Presence | None
+) -> Membership:
+    membership = Membership(config)
+    if isinstance(replicator, Replicator):
+        membership.listen(
+            lambda found: replicator.members_changed(members.others(found, config.node.name))
+        )
+    if presence is not None:
+        membership.listen(presence.members_changed)
+    return membership
 
 
 def _replicator(

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import trio
 
-from cachexfs.durability.actions import Action, Publish, Slot
+from cachexfs.durability.actions import Action, Attributes, Publish, Slot
 from cachexfs.durability.ledger import Entry
 from cachexfs.durability.life import (
     Acknowledged,
@@ -60,6 +60,13 @@ class Replicating(Protocol):
     def mark_durable(self, node: Node) -> None: ...
 
 
+class Telling(Protocol):
+    """Tells other nodes what names stand for."""
+
+    def changed(self, slot: Slot) -> None: ...
+    def look(self, slot: Slot) -> None: ...
+
+
 class Preparing(Protocol):
     """Makes ready for the next file."""
 
@@ -101,6 +108,7 @@ class Tracker:
     replicator: Replicating
     room: Relaxing
     prewarm: Preparing | None = None
+    registrar: Telling | None = None
     ways: Departing = Straight()
 
     def __init__(
@@ -162,6 +170,7 @@ class Tracker:
                 status = self._tier.status(node.blob)
                 node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())
+                self._tell_others(node, is_new=True)
                 self.ways.captured(node)
             if start:
                 is_past_us = node.writers > 0 and node.backing_id is not None
@@ -246,6 +255,8 @@ class Tracker:
         One whose bytes are durable under the name it had before, with the renaming still to be
         made there, would not be found by its name after a crash.
         """
+        if node.remote is not None:
+            return State.REPLICATED if node.remote.holders else State.CAPTURED
         if node.life is None or node.state is not State.DURABLE or not self.is_busy(node):
             return node.state
         enough = len(node.life.holders()) >= self._copies_wanted
@@ -254,6 +265,8 @@ class Tracker:
     def perform(self, job: str, action: Action) -> Entry:
         """A change of names: to be made on the shared file system and at the peers, in order."""
         self.tell_peers(action)
+        if isinstance(action, Attributes) and (node := self._tree.nodes.get(action.ino)):
+            self._tell_others(node, is_new=False)
         return self.publisher.add(job, action)
 
     def tell_peers(self, action: Action) -> None:
@@ -309,6 +322,7 @@ class Tracker:
         """A peer holds this version on its disk."""
         if node.life is not None:
             self._handle(node, Acknowledged(peer, version))
+            self._tell_others(node, is_new=False)
             self.ways.acknowledged(node, version, peer)
             self._tree.save(node)
 
@@ -358,6 +372,15 @@ class Tracker:
                 node = self._tree.nodes.get(ino)
                 if node is not None and node.state is State.OPEN:
                     self.settled(node)
+
+    def _tell_others(self, node: Node, *, is_new: bool) -> None:
+        if self.registrar is None:
+            return
+        for slot in node.names:
+            if is_new:
+                self.registrar.changed(slot)
+            else:
+                self.registrar.look(slot)
 
     def _handle(self, node: Node, event: Event) -> None:
         for effect in self._take(node, event):

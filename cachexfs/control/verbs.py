@@ -19,6 +19,8 @@ from cachexfs.ram.room import Room
 from cachexfs.ram.tree import Tree
 
 _POLL_S = 0.02
+_ASK_S = 0.2
+"""How often other nodes are asked about a file of theirs that somebody waits for."""
 
 
 class Safety(Protocol):
@@ -204,12 +206,23 @@ class Verbs:
 
     async def _reached(self, node: Node, level: State) -> None:
         while node.names and self.safety.state_of(node) < level:
-            if node.state in (State.OPEN, State.DURABLE):
+            if node.remote is not None:
+                await trio.sleep(_ASK_S)
+                node = await self._as_it_is(node)
+            elif node.state in (State.OPEN, State.DURABLE):
                 await trio.sleep(_POLL_S)  # until it is closed, or has its name there
             elif node.state is State.LOST:
                 raise CacheXError(f"{self._path(node)} is lost")
             else:
                 await self.safety.wait(node, level)
+
+    async def _as_it_is(self, node: Node) -> Node:
+        """What the name of another node's file stands for now."""
+        slot = node.slot
+        try:
+            return (await self.view.child(*slot)).node if slot is not None else node
+        except FileNotFoundError:
+            return Node(ino=node.ino, kind=node.kind)  # it was removed: nothing to wait for
 
     def _late(self, level: State) -> list[Node]:
         # What only peers hold will not get any further from here, however long one waits.

@@ -13,7 +13,7 @@ import trio
 from cachexfs.durability.actions import Slot
 from cachexfs.mount import attributes
 from cachexfs.mount.descriptors import Descriptors
-from cachexfs.mount.ports import Safety, Source
+from cachexfs.mount.ports import Fetching, Safety, Source
 from cachexfs.mount.setids import SetIds
 from cachexfs.ram.attributes import Changes, apply, like
 from cachexfs.ram.node import Node, Origin
@@ -34,6 +34,7 @@ class Capture:
         room: Room,
         descriptors: Descriptors,
         set_ids: SetIds,
+        fetching: Fetching | None,
     ) -> None:
         self._tree = tree
         self._tier = tier
@@ -42,6 +43,7 @@ class Capture:
         self._room = room
         self._descriptors = descriptors
         self._set_ids = set_ids
+        self._fetching = fetching
 
     # --- from the shared file system ------------------------------------------------------------
 
@@ -52,13 +54,17 @@ class Capture:
         async with lock:
             if node.blob is not None:
                 return
-            if node.place is None and opened is not None:  # removed, and still open
+            if node.remote is not None:
+                changes, xattrs = attributes.own(node), node.xattrs
+            elif node.place is None and opened is not None:  # removed, and still open
                 changes, xattrs = like(os.fstat(opened.fd)), node.xattrs
             else:
                 changes, xattrs = await self._described(node, whole)
             blob, fd = self._tier.create()
             try:
-                if whole and opened is not None:
+                if whole and node.remote is not None and self._fetching is not None:
+                    await self._fetching.copy_to(node, fd)
+                elif whole and opened is not None:
                     await self._source.copy_out(opened.fd, fd)
                 apply(fd, changes)
             except BaseException:
@@ -98,6 +104,9 @@ class Capture:
                 node.names.add(slot)
 
     def _take_over(self, node: Node, blob: int, xattrs: dict[bytes, bytes]) -> None:
+        if node.remote is not None and self._fetching is not None:
+            self._fetching.forget(node.ino)
+            self._tree.detach(node)
         if node.life is None:
             self._safety.adopt(node)
         assert node.life is not None

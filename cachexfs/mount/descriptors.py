@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from cachexfs.mount.ports import Source
+from cachexfs.mount.ports import Fetching, Source
 from cachexfs.ram.node import Node
 from cachexfs.ram.tier import Tier
 
@@ -57,9 +57,10 @@ class Opened:
 class Descriptors:
     """What is open, by inode number. Raises OSError."""
 
-    def __init__(self, tier: Tier, source: Source) -> None:
+    def __init__(self, tier: Tier, source: Source, fetching: Fetching | None) -> None:
         self._tier = tier
         self._source = source
+        self._fetching = fetching
         self._open: dict[int, Opened] = {}
 
     def get(self, node: Node) -> Opened | None:
@@ -81,6 +82,8 @@ class Descriptors:
             return found
         if node.blob is not None:
             opened = Opened(self._tier.open(node.blob), is_blob=True)
+        elif node.remote is not None and self._fetching is not None:
+            opened = Opened(await self._fetching.open(node), is_blob=False)
         else:
             opened = Opened(await self._source.open(node), is_blob=False)
         if (raced := self._open.get(node.ino)) is not None:

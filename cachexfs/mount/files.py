@@ -19,12 +19,12 @@ import pyfuse3
 from cachexfs.durability.states import State
 from cachexfs.mount.capture import Capture
 from cachexfs.mount.datapath import DataPath
-from cachexfs.mount.descriptors import Descriptors, handle_of, inode_of
+from cachexfs.mount.descriptors import Descriptors, Opened, handle_of, inode_of
 from cachexfs.mount.errnos import answer
 from cachexfs.mount.passthrough import Passthrough
-from cachexfs.mount.ports import Safety, Source
+from cachexfs.mount.ports import Fetching, Safety, Source
 from cachexfs.mount.setids import SetIds
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import Node, Signature
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
@@ -37,15 +37,26 @@ be under way at once without having been replied to."""
 class OpenFiles:
     """The files that programs have open. Raises OSError."""
 
-    def __init__(self, tree: Tree, tier: Tier, source: Source, safety: Safety, room: Room) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        source: Source,
+        safety: Safety,
+        room: Room,
+        fetching: Fetching | None = None,
+    ) -> None:
         self._tree = tree
         self._tier = tier
         self._source = source
         self._safety = safety
         self.passthrough = Passthrough(tier, safety, room)
         self.set_ids = SetIds(tree, tier, self.passthrough)
-        self._descriptors = Descriptors(tier, source)
-        self._capture = Capture(tree, tier, source, safety, room, self._descriptors, self.set_ids)
+        self._fetching = fetching
+        self._descriptors = Descriptors(tier, source, fetching)
+        self._capture = Capture(
+            tree, tier, source, safety, room, self._descriptors, self.set_ids, fetching
+        )
 
     def fd(self, ino: int) -> int | None:
         """The descriptor of an open file; None when it is not open."""
@@ -149,10 +160,31 @@ class OpenFiles:
 
     async def read(self, handle: int, offset: int, length: int) -> bytes:
         """Up to `length` bytes at `offset`."""
-        opened = await self._descriptors.ensure(self._node(handle))
+        node = self._node(handle)
+        opened = await self._descriptors.ensure(node)
         if opened.is_blob:
             return os.pread(opened.fd, length, offset)
+        if node.remote is not None and self._fetching is not None:
+            try:
+                return await self._fetching.read(node, offset, length)
+            except OSError:
+                if not await self._has_arrived(node, opened):
+                    raise
         return await self._source.read(opened.fd, offset, length)
+
+    async def _has_arrived(self, node: Node, opened: Opened) -> bool:
+        """Whether another node's file is on the shared file system by now; read from there then."""
+        slot, signature = node.slot, node.signature
+        status = await self._source.lookup(slot) if slot is not None else None
+        if status is None or signature != Signature(status.st_size, status.st_mtime_ns):
+            return False
+        node.place = slot
+        opened.replaced.append(opened.fd)
+        opened.fd = await self._source.open(node)
+        self._tree.detach(node)
+        assert self._fetching is not None
+        self._fetching.forget(node.ino)
+        return True
 
     async def write(self, handle: int, offset: int, data: bytes) -> int:
         """Write all of `data` at `offset`; waits for room rather than fail."""
@@ -205,6 +237,17 @@ class OpenFiles:
         self.set_ids.distrust(node)
         if node.writers == 0:  # truncate(2) on a path: no close will follow
             self._safety.settled(node)
+
+    async def take_over(self, node: Node) -> None:
+        """Another node's file is to be changed here: from now on it is ours."""
+        if node.remote is None or node.kind != "file":
+            return
+        await self._capture.copy_up(node)
+        self._safety.written(node)
+        if node.writers == 0:
+            self._safety.settled(node)
+        if node.opens == 0:
+            self._descriptors.close(node)
 
     def _node(self, handle: int) -> Node:
         ino, _ = inode_of(handle)

@@ -126,6 +126,7 @@ class Names:
         old = node.slot
         if old is None:
             raise answer(errno.ENOENT)
+        await self._files.take_over(node)
         action = Link(node.ino, old, slot)
         if self._order.allows_at_once(job, action) and await self._order.tried(
             self._source.link(old, slot)
@@ -186,6 +187,9 @@ class Names:
         if moved is replaced or (exchange and exchange in moved.counted + _counted(replaced)):
             return
         await self._check_replaceable(moved, replaced, flags)
+        await self._files.take_over(moved)
+        if replaced is not None and flags & EXCHANGE:
+            await self._files.take_over(replaced)
         action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
         job = self._job(moved, caller)
         self._files.passthrough.before_settling(moved)
@@ -237,6 +241,16 @@ class Names:
         else:
             self._order.lose_name(replaced, new)
             await self._order.perform(job, action, bound=((new, moved),), unbound=((old, moved),))
+
+    def superseded(self, slot: Slot) -> None:
+        """Another node's change of a name counts: ours is not wanted any more."""
+        binding = self._tree.binding(slot)
+        node = self._tree.nodes.get(binding.ino) if binding else None
+        if node is None:
+            return
+        with self._tree.transaction():
+            self._tree.release(slot)
+            self._order.lose_name(node, slot)
 
     # --- done before, by a daemon that died ahead of its reply ----------------------------------
 

@@ -26,7 +26,7 @@ from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.job import job_of
 from cachexfs.mount.listing import Line, Listings
 from cachexfs.mount.names import Caller, Names
-from cachexfs.mount.ports import Link, NoLink, Safety, Source
+from cachexfs.mount.ports import Alone, Link, NoLink, Safety, Source, Visibility
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.ram.attributes import Changes, apply
@@ -83,6 +83,7 @@ class Operations(pyfuse3.Operations):
         names: Names,
         xattrs: Xattrs,
         fsync_level: State,
+        visibility: Visibility | None = None,
     ) -> None:
         super().__init__()
         self.kernel_link: Link = NoLink()
@@ -96,6 +97,7 @@ class Operations(pyfuse3.Operations):
         self._xattrs = xattrs
         self._listings = Listings(view)
         self._fsync_level = fsync_level
+        self._visibility: Visibility = visibility or Alone()
         self._last_statvfs: os.statvfs_result | None = None
 
     # --- names ----------------------------------------------------------------------------------
@@ -156,6 +158,7 @@ class Operations(pyfuse3.Operations):
         self._refuse_hidden(name)
         node = await self._made_before(slot)
         node = node or await self._names.symlink(slot, target, _caller(ctx))
+        await self._visibility.told()
         return await self._counted(node)
 
     @guarded
@@ -166,6 +169,7 @@ class Operations(pyfuse3.Operations):
         node, slot = self._view.node(inode), Slot(new_parent_inode, new_name)
         if await self._made_before(slot) is None:
             await self._names.link(node, slot, _caller(ctx))
+            await self._visibility.told()
         return await self._counted(node)
 
     @guarded
@@ -175,6 +179,7 @@ class Operations(pyfuse3.Operations):
             self._names.was_unlinked(slot)
         else:
             await self._names.unlink(slot, _caller(ctx))
+            await self._visibility.told()
 
     @guarded
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
@@ -199,6 +204,7 @@ class Operations(pyfuse3.Operations):
             await self._names.was_renamed(old, new)
         else:
             await self._names.rename(old, new, flags, _caller(ctx), exchange)
+            await self._visibility.told()
 
     # A resent request may have been carried out by a daemon that died before it could reply. The
     # kernel has held the directory's lock all the time: what it wanted made was not there before,
@@ -219,7 +225,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return await self._view.attributes(self._view.node(inode))
+        return await self._view.attributes(self._view.named(inode))
 
     @guarded
     async def setattr(
@@ -236,9 +242,11 @@ class Operations(pyfuse3.Operations):
         changes = attributes.wanted(attr, fields)
         if changes != Changes():
             await self._change(node, changes)
+        await self._visibility.told()
         return await self._view.attributes(node)
 
     async def _change(self, node: Node, changes: Changes) -> None:
+        await self._files.take_over(node)
         if node.blob is not None:
             self._files.set_ids.distrust(node)
             apply(str(self._tier.path(node.blob)), changes)
@@ -282,6 +290,7 @@ class Operations(pyfuse3.Operations):
         self, inode: int, name: bytes, value: bytes, ctx: pyfuse3.RequestContext
     ) -> None:
         node = self._view.node(inode)
+        await self._files.take_over(node)
         if await self._xattrs.set(node, name, value):
             self._bring_up_to_date(node)
 
@@ -310,7 +319,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        node = self._view.node(inode)
+        node = self._view.named(inode)
         if flags & os.O_ACCMODE != os.O_RDONLY:
             node.job = job_of(ctx.pid)
         return await self._files.open(node, flags, self.kernel_link.request.unique)
@@ -326,6 +335,8 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def flush(self, fh: int) -> None:
         self._files.flush(fh)
+        if inode_of(fh)[1]:  # it may have been written
+            await self._visibility.told()
 
     @guarded
     async def release(self, fh: int) -> None:
@@ -336,6 +347,7 @@ class Operations(pyfuse3.Operations):
         node = self._view.node(inode_of(fh)[0])
         self._files.passthrough.before_settling(node)
         self._safety.settled(node)
+        await self._visibility.told()
         await self._safety.wait(node, self._fsync_level)
 
     # --- directories ----------------------------------------------------------------------------

@@ -51,10 +51,15 @@ class Passthrough:
             writing=writing,
             in_ram=node.blob is not None,
             tier_is_full=not self._room.has(ROOM_BYTES),
-            can_back=self.reach.takes(self._place(node)),
+            can_back=self._can_back(node),
         )
         use = Use(node.backing_id is not None, node.opens)
         return choose(self.reach.takes(Place.RAM), use, wish)
+
+    def _can_back(self, node: Node) -> bool:
+        """Another node's file comes in pieces, so the kernel cannot read it by itself."""
+        is_here = node.blob is not None or node.remote is None
+        return is_here and self.reach.takes(self._place(node))
 
     def takes_new(self) -> bool:
         """Whether the first open of a file that is just made goes past us."""

@@ -11,6 +11,7 @@ from cachexfs.durability.ledger import Entry
 from cachexfs.durability.states import State
 from cachexfs.ram.attributes import Changes
 from cachexfs.ram.node import Node
+from cachexfs.ram.remote import Remote
 
 Seen = dict[Slot, os.stat_result | None]
 """What names were seen to stand for; None for nothing."""
@@ -40,6 +41,35 @@ class Source(Protocol):
     async def rename(self, old: Slot, new: Slot, flags: int = 0) -> Seen: ...
     async def link(self, old: Slot, new: Slot) -> Seen: ...
     def is_trouble(self, error: OSError) -> bool: ...
+
+
+class Elsewhere(Protocol):
+    """What other nodes have and the shared file system has not yet."""
+
+    async def find(self, parent: Node, name: bytes, *, on_source: bool) -> Remote | None: ...
+    async def all_in(self, parent: Node) -> dict[bytes, Remote]: ...
+
+
+class Fetching(Protocol):
+    """Content of files that other nodes have. Raises OSError."""
+
+    async def open(self, node: Node) -> int: ...
+    async def read(self, node: Node, offset: int, length: int) -> bytes: ...
+    async def copy_to(self, node: Node, target: int) -> None: ...
+    def forget(self, ino: int) -> None: ...
+
+
+class Visibility(Protocol):
+    """Other nodes are told of what is closed, renamed and removed here."""
+
+    async def told(self) -> None: ...
+
+
+class Alone:
+    """There are no other nodes to be told."""
+
+    async def told(self) -> None:
+        """At once."""
 
 
 class Safety(Protocol):

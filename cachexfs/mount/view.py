@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Set
 from typing import NamedTuple
 
 import pyfuse3
@@ -20,8 +21,9 @@ from cachexfs.durability.states import State
 from cachexfs.mount import attributes
 from cachexfs.mount.errnos import answer
 from cachexfs.mount.files import OpenFiles
-from cachexfs.mount.ports import Source
+from cachexfs.mount.ports import Elsewhere, Source
 from cachexfs.ram.node import ROOT, Node, Origin, Signature, kind_of
+from cachexfs.ram.remote import Remote
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import GONE, Tree
@@ -56,13 +58,20 @@ class View:
     """Names and attributes as programs see them. Raises OSError."""
 
     def __init__(
-        self, tree: Tree, tier: Tier, source: Source, files: OpenFiles, room: Room
+        self,
+        tree: Tree,
+        tier: Tier,
+        source: Source,
+        files: OpenFiles,
+        room: Room,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         self._tree = tree
         self._tier = tier
         self._source = source
         self._files = files
         self._room = room
+        self._elsewhere = elsewhere
         self._recent: dict[int, _Recent] = {}
         self._to_scout, self._unseen = trio.open_memory_channel[int](_SCOUTED_AT_MOST)
 
@@ -83,6 +92,18 @@ class View:
         except KeyError:
             raise answer(errno.ESTALE) from None
 
+    def named(self, ino: int) -> Node:
+        """As `node`, for what is reached by its name, unless it is open.
+
+        A file whose name another node has taken away or given to another is not there any more: the
+        kernel, which goes on with the name for a while, is made to look it up again.
+        """
+        node = self.node(ino)
+        is_over = node.kind == "file" and not node.names and not node.opens and node.blob is None
+        if is_over:
+            raise answer(errno.ESTALE)
+        return node
+
     async def child(self, parent: int, name: bytes) -> Found:
         """What a name stands for."""
         slot = Slot(parent, name)
@@ -90,18 +111,70 @@ class View:
             return ours
         if not self.is_on_source(parent):
             raise answer(errno.ENOENT)
+        status, trouble = await self._on_source(slot)
+        remote = None
+        if self._elsewhere is not None:
+            found = status is not None
+            remote = await self._elsewhere.find(self.node(parent), name, on_source=found)
+        if ours := self._ours(slot):  # it was created or removed while we asked
+            return ours
+        if trouble is None:
+            self._tree.saw_name(slot, status)
+        if remote is not None:
+            return await self._at_another_node(slot, remote, status)
+        if status is not None:
+            return self._reflect(slot, status)
+        raise trouble or answer(errno.ENOENT)
+
+    async def _on_source(self, slot: Slot) -> tuple[os.stat_result | None, OSError | None]:
+        """The status that a name has there, or had; and the trouble that leaves it open."""
         try:
-            status = await self._source.lookup(slot)
+            return await self._source.lookup(slot), None
         except OSError as error:
             if not self._source.is_trouble(error):
                 raise
-            status = self._remembered(slot, error)
-        if ours := self._ours(slot):  # it was created or removed while we asked
-            return ours
-        self._tree.saw_name(slot, status)
+            seen = self._tree.seen(slot.parent)
+            return (None, error) if seen is None else (seen.get(slot.name), None)
+
+    async def _at_another_node(
+        self, slot: Slot, remote: Remote, status: os.stat_result | None
+    ) -> Found:
+        """What another node says that a name stands for. The shared file system may know already.
+
+        Raises FileNotFoundError when it says: nothing.
+        """
+        if remote.kind == "gone":
+            raise answer(errno.ENOENT)
+        if remote.at is not None:
+            return await self._moved(slot, remote)
+        signature = Signature(remote.size_bytes, remote.mtime_ns)
+        if status is not None and signature == Signature(status.st_size, status.st_mtime_ns):
+            return self._reflect(slot, status)
+        return Found(self._tree.elsewhere(remote, slot), None)
+
+    async def _moved(self, slot: Slot, remote: Remote) -> Found:
+        """An object that is on the shared file system under another name for now."""
+        assert remote.at is not None
+        directory, name = remote.at
+        above = self._tree.root if slot.parent == ROOT else self.node(slot.parent)
+        device = (await self._status(above) or self._no_status()).st_dev
+        parent = self._tree.known_as(Origin(device, directory))
+        if parent is None:
+            root = await self._status(self._tree.root)
+            is_root = root is not None and (root.st_dev, root.st_ino) == (device, directory)
+            parent = self._tree.root if is_root else None
+        place = Slot(parent.ino, name) if parent is not None else slot
+        status = await self._source.lookup(place)
+        if status is None or status.st_ino != remote.ino:  # it has moved there meanwhile
+            place, status = slot, await self._source.lookup(slot)
         if status is None:
             raise answer(errno.ENOENT)
-        return self._reflect(slot, status)
+        found = self._reflect(slot, status)
+        found.node.place = place
+        return found
+
+    def _no_status(self) -> os.stat_result:
+        raise answer(errno.ENOENT)
 
     async def find(self, parent: int, name: bytes) -> Node | None:
         """What a name stands for; None when there is nothing."""
@@ -124,11 +197,30 @@ class View:
         for name, binding in ours.items():
             if binding.ino != GONE and binding.ino in self._tree.nodes:
                 found[name] = Found(self._tree.nodes[binding.ino], None)
+        await self._add_others(ino, found, listed, before.keys() | ours.keys())
         for name in before.keys() - ours.keys():
             # Published, or removed there, while we asked: the listing may be of before or after.
             with contextlib.suppress(FileNotFoundError):
                 found[name] = await self.child(ino, name)
         return found
+
+    async def _add_others(
+        self,
+        ino: int,
+        found: dict[bytes, Found],
+        listed: dict[bytes, os.stat_result],
+        ours: Set[bytes],
+    ) -> None:
+        """Put what other nodes say of the names of a directory over what was found there."""
+        if self._elsewhere is None or not self.is_on_source(ino):
+            return
+        for name, remote in (await self._elsewhere.all_in(self.node(ino))).items():
+            if name in ours or self._tree.binding(Slot(ino, name)) is not None:
+                continue
+            found.pop(name, None)
+            with contextlib.suppress(FileNotFoundError):
+                status = listed.get(name)
+                found[name] = await self._at_another_node(Slot(ino, name), remote, status)
 
     async def attributes(
         self, node: Node, status: os.stat_result | None = None
@@ -198,12 +290,6 @@ class View:
         if binding.ino == GONE:
             raise answer(errno.ENOENT)
         return Found(self.node(binding.ino), None)
-
-    def _remembered(self, slot: Slot, error: OSError) -> os.stat_result | None:
-        seen = self._tree.seen(slot.parent)
-        if seen is None:
-            raise error
-        return seen.get(slot.name)
 
     def _last_seen(self, node: Node) -> os.stat_result | None:
         """The status that a node's object had when its directory was last looked at."""

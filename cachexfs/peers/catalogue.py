@@ -52,7 +52,7 @@ class Catalogue:
             version=self.version(node),
             closed_at_ns=node.settled_at_ns,
             size_bytes=status.st_size,
-            crcs=node.crcs,
+            crcs=node.crcs if node.has_known_crcs else b"",
             mode=status.st_mode & 0o7777,
             uid=status.st_uid,
             gid=status.st_gid,
@@ -79,9 +79,16 @@ class Catalogue:
                 return [self.attributes(node)] if node.blob is not None else []
         return []
 
-    def bare(self, node: Node, path: bytes) -> m.Replica:
+    def gone(self, path: bytes, at_ns: int) -> m.Replica:
+        """A name that stands for nothing any more."""
+        return m.Replica(
+            volume=self._volume, path=path, kind="gone", owner=self._node, version=at_ns,
+            closed_at_ns=at_ns,
+        )  # fmt: skip
+
+    def bare(self, node: Node, path: bytes, version: int | None = None) -> m.Replica:
         """A directory or a symbolic link, which has no content."""
-        now = time.time_ns()
+        now = version or time.time_ns()
         return m.Replica(
             volume=self._volume,
             path=path,

@@ -63,6 +63,31 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     durable: bool = False
 
 
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says of a name in a directory, until the shared file system agrees.
+
+    `replica` describes what the name stands for; kind "gone" says that it stands for nothing.
+    `stamp` grows with every change of the name: of two entries the greater one counts, by (stamp,
+    owner). The content can be had from the owner, at `address` (empty: it serves nothing) under its
+    own number `ino`, and from the members `holders`, under the replica's path and version. `at`:
+    the shared file system has this very object already, `ino`, under another name: the number of
+    the directory there, and the name.
+    """
+
+    name: bytes
+    stamp: Count
+    replica: Replica
+    address: str = ""
+    ino: Count = 0
+    holders: list[str] = []
+    at: tuple[Count, bytes] | None = None
+
+    @property
+    def rank(self) -> tuple[int, str]:
+        """Of two entries for a name, the one with the greater rank counts."""
+        return self.stamp, self.replica.owner
+
+
 # --- the handshake, before anything else -------------------------------------------------------
 
 
@@ -239,6 +264,63 @@ class Fetch(_Message, frozen=True):
     last: Count
 
 
+class Describe(_Message, frozen=True):
+    """Of an owner: what is this version of your file, with checksums? Answered by `Described`."""
+
+    id: Count
+    ino: Count
+    version: Count
+
+
+class Read(_Message, frozen=True):
+    """Of an owner: as `Fetch`, for the file that it knows by this number."""
+
+    id: Count
+    ino: Count
+    version: Count
+    first: Count
+    last: Count
+
+
+class Register(_Message, frozen=True):
+    """Of a home: keep these entries of a directory, by its number on the shared file system.
+
+    Answered by `Registered`. They are forgotten after `register.EXPIRE_S` unless they come again.
+    """
+
+    id: Count
+    volume: str
+    directory: Count
+    entries: list[Entry]
+
+
+class Forget(_Message, frozen=True):
+    """Of a home: the shared file system agrees on these names, up to these stamps. Then `Ack`."""
+
+    id: Count
+    volume: str
+    directory: Count
+    names: list[tuple[bytes, Count]]
+
+
+class Find(_Message, frozen=True):
+    """Of a home: what is said of a name? Answered by one `Found`."""
+
+    id: Count
+    volume: str
+    directory: Count
+    name: bytes
+
+
+class FindAll(_Message, frozen=True):
+    """Of a home: what is said of the names of a directory beyond `after`? Answered by `Found`."""
+
+    id: Count
+    volume: str
+    directory: Count
+    after: bytes = b""
+
+
 class Volumes(_Message, frozen=True):
     """Which volumes are held; answered by `VolumeNames`."""
 
@@ -310,6 +392,37 @@ class Pong(_Message, frozen=True):
     owners: Count = 0
 
 
+class Described(_Message, frozen=True):
+    """Answer to `Describe`."""
+
+    id: Count
+    replica: Replica
+
+
+class Registered(_Message, frozen=True):
+    """Answer to `Register`: the entries that count instead of those that do not."""
+
+    id: Count
+    beaten_by: list[Entry] = []
+
+
+class Found(_Message, frozen=True):
+    """Answer to `Find` and `FindAll`. `in_directory`: how many names the home knows there."""
+
+    id: Count
+    entries: list[Entry]
+    in_directory: Count
+    more: bool = False
+
+
+class Superseded(_Message, frozen=True):
+    """Not asked for: another node's entry counts now, and not the receiver's any more."""
+
+    volume: str
+    directory: Count
+    entry: Entry
+
+
 REFUSALS = {
     "StoreFull": "the store has no room",
     "BadPath": "a path on the wire leaves the store",
@@ -318,11 +431,13 @@ REFUSALS = {
     "BadSecret": "the two nodes do not share the secret",
     "NotFound": "no such replica here",
     "StoreFailed": "the store's disk answered an error",
+    "RegisterFull": "the register has no room",
     "Unexpected": "a message that makes no sense here",
 }
 
 Message = (
     Hello | Challenge | Proof | Welcome | Offer | Data | Ahead | Scrap | Commit | Withdraw | Rename
-    | Unlink | Link | Attrs | Durable | List | Fetch | Volumes | Ping | Need | Ack | Refused
-    | Listing | Damaged | VolumeNames | Pong
+    | Unlink | Link | Attrs | Durable | List | Fetch | Describe | Read | Register | Forget | Find
+    | FindAll | Volumes | Ping | Need | Ack | Refused | Listing | Damaged | VolumeNames | Pong
+    | Described | Registered | Found | Superseded
 )  # fmt: skip

@@ -26,6 +26,10 @@ STALL_S = 10.0
 """A peer that sends nothing for so long is given up."""
 
 
+STALE_S = 20.0
+"""A connection that was idle for longer is not used again: before `server.IDLE_S` ends it."""
+
+
 class PeerFailed(CacheXError):
     """A peer did not answer a question; `peer` names it. The connection is of no more use."""
 
@@ -51,6 +55,41 @@ class PeerReader:
         self.name = name
         self._stream = stream
         self._last_id = 0
+        self._used_at_s = trio.current_time()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the peer may have closed the connection, since nobody used it for long."""
+        return trio.current_time() - self._used_at_s > STALE_S
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._stream.aclose()
+
+    async def describe(self, replica: Replica, ino: int) -> Replica:
+        """What the owner says of its file `ino`. Raises `ReplicaUnreadable`, `PeerFailed`."""
+        await self._ask(m.Describe(self._next_id(), ino, replica.version))
+        message, _ = await self._next()
+        if isinstance(message, m.Refused):
+            raise ReplicaUnreadable(self.name, replica.path, message.detail)
+        if not isinstance(message, m.Described):
+            raise self._unexpected(message)
+        return message.replica
+
+    async def chunk(self, replica: Replica, index: int, ino: int | None) -> bytes:
+        """One chunk: of the owner's file `ino`, or of a replica. Raises as `fetch`."""
+        number = self._next_id()
+        if ino is not None:
+            await self._ask(m.Read(number, ino, replica.version, index, index + 1))
+        else:
+            place = replica.volume, replica.path, replica.version
+            await self._ask(m.Fetch(number, *place, index, index + 1))
+        data = await self._chunk(replica, index)
+        message, _ = await self._next()
+        if not isinstance(message, m.Ack):
+            raise self._unexpected(message)
+        self._used_at_s = trio.current_time()
+        return data
 
     async def volumes(self) -> list[str]:
         """Which volumes the peer holds. Raises `PeerFailed`."""
@@ -158,7 +197,17 @@ async def open_reader(
 
     Raises `PeerFailed`; `HandshakeFailed` when the secrets differ.
     """
-    identity = Identity(node, secret, ssl_context)
+    reader = await connect_reader(address, Identity(node, secret, ssl_context), name=name)
+    try:
+        yield reader
+    finally:
+        await reader.aclose()
+
+
+async def connect_reader(
+    address: str, identity: Identity, *, name: str | None = None
+) -> PeerReader:
+    """As `open_reader`; the caller closes it."""
     try:
         session = secrets.token_bytes(SESSION_BYTES)
         stream, _, found = await connect(address, identity, session, name)
@@ -166,7 +215,4 @@ async def open_reader(
         raise
     except (*BROKEN, Disconnected, ProtocolError, trio.TooSlowError) as error:
         raise PeerFailed(name or address, str(error) or "does not answer") from None
-    try:
-        yield PeerReader(stream, found)
-    finally:
-        await stream.aclose()
+    return PeerReader(stream, found)

@@ -4,6 +4,7 @@
     _carry  -> a thread checks and writes what has arrived, while the next chunk is received
     _apply  -> orders that are complete go to the store as one group; answers in order
     _reply  -> questions, one at a time, beside the orders
+    _push   -> what the other side did not ask for
 
 The channels between them are bounded, so a slow disk holds back the sender and nothing piles up.
 A connection that breaks the protocol is closed, with one line in the log, and touches no other.
@@ -11,6 +12,7 @@ A connection that breaks the protocol is closed, with one line in the log, and t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -27,6 +29,7 @@ from cachexfs.peers.batch import Step
 from cachexfs.peers.greeting import Identity, accept
 from cachexfs.peers.group import GroupCommit
 from cachexfs.peers.handshake import HandshakeFailed
+from cachexfs.peers.home import Home
 from cachexfs.peers.intake import Chunk, Intake, Item
 from cachexfs.peers.store import Store
 from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
@@ -57,6 +60,7 @@ class PeerServer:
     secret: bytes
     ssl_context: ssl.SSLContext | None = None
     max_connections: int = MAX_CONNECTIONS
+    home: Home = field(default_factory=Home)
     limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(8))
     _open: int = 0
     owners: set[str] = field(default_factory=set)
@@ -136,6 +140,7 @@ class _Conversation:
         self._to_apply, self._applied = trio.open_memory_channel[list[Step]](QUEUE)
         self._to_reply, self._replied = trio.open_memory_channel[Question](QUEUE)
         self._give_back, self._free = trio.open_memory_channel[bytearray](BUFFERS)
+        self._to_push, self._pushed = trio.open_memory_channel[m.Message](QUEUE)
         self._buffers_made = 0
         self._scope = trio.CancelScope()
 
@@ -145,11 +150,14 @@ class _Conversation:
             await self._welcome()
             async with trio.open_nursery() as nursery:
                 self._scope = nursery.cancel_scope
-                for task in (self._read, self._carry, self._apply, self._reply, self._watch):
+                for task in (
+                    self._read, self._carry, self._apply, self._reply, self._push, self._watch,
+                ):  # fmt: skip
                     nursery.start_soon(self._guarded, task)
         except ENDED as error:
             self._report(error)
         finally:
+            self._server.home.left(self._node, self._tell)
             with trio.CancelScope(shield=True):
                 await self._server.in_thread(self._intake.close)
 
@@ -186,6 +194,9 @@ class _Conversation:
                 case m.Ping():
                     free_bytes, owners = await self._free_bytes(), len(self._server.owners)
                     await self._stream.send(m.Pong(message.id, free_bytes, owners))
+                case m.Register() | m.Forget() | m.Find() | m.FindAll():
+                    home = self._server.home
+                    await self._stream.send(home.answer(message, self._node, self._tell))
                 case m.List() | m.Fetch() | m.Volumes():
                     await self._to_reply.send(message)
                 case (
@@ -248,6 +259,15 @@ class _Conversation:
         while True:
             question = await self._replied.receive()
             await answer(question, self._server.store, self._stream, self._server.in_thread)
+
+    def _tell(self, message: m.Message) -> None:
+        """Say something that was not asked for; who does not listen is told when it asks again."""
+        with contextlib.suppress(trio.WouldBlock):
+            self._to_push.send_nowait(message)
+
+    async def _push(self) -> None:
+        async for message in self._pushed:
+            await self._stream.send(message)
 
     async def _watch(self) -> None:
         while True:

@@ -10,6 +10,7 @@ import msgspec
 from cachexfs.durability.actions import Slot
 from cachexfs.durability.life import Life
 from cachexfs.durability.states import State
+from cachexfs.ram.remote import Remote
 
 ROOT = 1
 """Inode number of the mount's root (FUSE_ROOT_ID of linux/fuse.h)."""
@@ -48,6 +49,7 @@ class Node(msgspec.Struct, kw_only=True):
     of older versions that still wait to be published. `settled_as` is what the blob looked like
     when it last settled, and `backing_id` is set while the kernel reads and writes it past us.
     `trusted_as` is what it looked like when its set-ID bits were given to it.
+    `remote`: another node has it, and the shared file system does not have it yet.
     `counted` are the requests by which `opens` and `writers` changed last. `unsure`: it settled
     while a program could still write it past us.
     """
@@ -79,6 +81,7 @@ class Node(msgspec.Struct, kw_only=True):
     target: bytes = b""
     xattrs: dict[bytes, bytes] = {}
 
+    remote: Remote | None = None
     settled_as: Signature | None = None
     trusted_as: Signature | None = None
     backing_id: int | None = None

@@ -57,6 +57,8 @@ class Room:
         self._tier = tier
         self._evicted = evicted
         self.is_busy = is_busy
+        self.give_up_copies: Callable[[], None] = lambda: None
+        """Gives up what was fetched from other nodes."""
         self._overflows = trio.CapacityLimiter(1)
         self.is_short = False
 
@@ -115,6 +117,7 @@ class Room:
         return [n for n in evictable(self._tree.captured()) if not self.is_busy(n)]
 
     def _give_up_ready(self) -> None:
+        self.give_up_copies()
         if self._tier.prewarm is not None:
             self._tier.prewarm.give_up()
 

@@ -17,13 +17,15 @@ before the method returns.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
 from cachexfs.durability.actions import Slot
 from cachexfs.ram.journal import Journal
-from cachexfs.ram.node import ROOT, Kind, Node, Origin
+from cachexfs.ram.node import ROOT, Kind, Node, Origin, Signature
+from cachexfs.ram.remote import Remote
 
 GONE = 0
 """As the inode number of a binding: the name is gone here, whatever the source says."""
@@ -60,6 +62,10 @@ class Tree:
             self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
         ours = [ino for ino in self.nodes if ino < _SOURCE_BIT]
         self._next_ino = max([ROOT, *ours]) + 1
+        self._remote = {n.remote.identity: n.ino for n in self.nodes.values() if n.remote}
+        self.on_binding: Callable[[Slot, bool], None] = lambda slot, is_other: None
+        """Called after a binding was set or released, with whether its name stands for something
+        else than before."""
         self.nodes.setdefault(ROOT, Node(ino=ROOT, kind="directory"))
 
     @property
@@ -117,6 +123,30 @@ class Tree:
             self.identify(stale, None)
         return self.reflect(origin, kind, slot)
 
+    def elsewhere(self, remote: Remote, slot: Slot) -> Node:
+        """The node of a file or symbolic link that another node has, found at `slot`."""
+        known = self.nodes.get(self._remote.get(remote.identity, 0))
+        if known is None or known.remote is None:
+            known = self.new("symlink" if remote.kind == "symlink" else "file")
+            self._remote[remote.identity] = known.ino
+        known.remote = remote
+        known.names = {slot}
+        known.mode = (stat.S_IFLNK if known.kind == "symlink" else stat.S_IFREG) | remote.mode
+        known.uid, known.gid = remote.uid, remote.gid
+        known.atime_ns, known.mtime_ns = remote.atime_ns, remote.mtime_ns
+        known.ctime_ns, known.target = remote.mtime_ns, remote.target
+        known.xattrs = dict(remote.xattrs)
+        known.signature = Signature(remote.size_bytes, remote.mtime_ns)
+        if self.keeps_reflections:
+            self.save(known)
+        return known
+
+    def detach(self, node: Node) -> None:
+        """A node does not stand for another node's file any more."""
+        if node.remote is not None and self._remote.get(node.remote.identity) == node.ino:
+            del self._remote[node.remote.identity]
+        node.remote = None
+
     def identify(self, node: Node, origin: Origin | None) -> None:
         """Tie a node to its object on the shared file system (or to none)."""
         if node.origin and self._origins.get(node.origin) == node.ino:
@@ -137,6 +167,7 @@ class Tree:
         self._holding.discard(node.ino)
         self._seen.pop(node.ino, None)
         self._changes.pop(node.ino, None)
+        self.detach(node)
         self._journal.drop_node(node.ino)
 
     def _reflected_ino(self, origin: Origin) -> int:
@@ -181,10 +212,13 @@ class Tree:
         if not self._bindings[slot.parent]:
             del self._bindings[slot.parent]
         self._journal.drop_binding(slot)
+        self.on_binding(slot, False)
 
     def _set(self, slot: Slot, binding: Binding) -> None:
+        before = self.binding(slot)
         self._bindings.setdefault(slot.parent, {})[slot.name] = binding
         self._journal.save_binding(slot, *binding)
+        self.on_binding(slot, before is None or before.ino != binding.ino)
 
     def _save_parents(self, slot: Slot) -> None:
         """A binding is found again after a restart only through its directories."""

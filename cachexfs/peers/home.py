@@ -1,0 +1,99 @@
+"""A home at work: answers about its register, and tells nodes whose entries count no more."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+
+import trio
+
+from cachexfs.peers import messages as m
+from cachexfs.peers.paths import MAX_NAME_BYTES
+from cachexfs.peers.refusal import Refusal
+from cachexfs.peers.register import Full, Key, Outcome, Register
+from cachexfs.peers.replicas import check_place
+
+MAX_AT_ONCE = 1024
+"""Entries in one message; an honest sender has `registrar.AT_ONCE`."""
+REMEMBERED_NODES = 16_384
+
+Request = m.Register | m.Forget | m.Find | m.FindAll
+Push = Callable[[m.Message], None]
+log = logging.getLogger(__name__)
+
+
+class Home:
+    """Whoever serves connections hands requests in; nothing here awaits."""
+
+    def __init__(self, register: Register | None = None) -> None:
+        self.register = register or Register()
+        self._pushes: OrderedDict[str, Push] = OrderedDict()
+
+    def answer(self, request: Request, node: str, push: Push) -> m.Message:
+        """What to say to `node`; `push` sends something to it later, over the same connection."""
+        try:
+            return self._answer(request, node, push)
+        except Refusal as refusal:
+            return m.Refused(request.id, refusal.code, refusal.detail, refusal.retry)
+
+    def left(self, node: str, push: Push) -> None:
+        """A connection is gone."""
+        if self._pushes.get(node) == push:
+            del self._pushes[node]
+
+    def _answer(self, request: Request, node: str, push: Push) -> m.Message:
+        now_s = trio.current_time()
+        key = Key(request.volume, request.directory)
+        match request:
+            case m.Register():
+                self._remember(node, push)
+                return m.Registered(request.id, self._register(key, request, node, now_s))
+            case m.Forget():
+                for name, stamp in request.names[:MAX_AT_ONCE]:
+                    self.register.forget(key, name, stamp, now_s)
+                return m.Ack(request.id)
+            case m.Find():
+                entry = self.register.find(key, request.name, now_s)
+                found = [] if entry is None else [entry]
+                return m.Found(request.id, found, self.register.count_in(key))
+            case m.FindAll():
+                entries, more = self.register.listing(key, request.after, now_s)
+                return m.Found(request.id, entries, self.register.count_in(key), more)
+
+    def _register(self, key: Key, request: m.Register, node: str, now_s: float) -> list[m.Entry]:
+        if len(request.entries) > MAX_AT_ONCE:
+            raise Refusal("BadReplica", f"more than {MAX_AT_ONCE} entries at a time")
+        beaten_by = []
+        for entry in request.entries:
+            _check(entry)
+            try:
+                outcome = self.register.put(key, entry, now_s)
+            except Full:
+                raise Refusal("RegisterFull", retry=True) from None
+            if outcome.beaten_by is not None:
+                beaten_by.append(outcome.beaten_by)
+            self._tell_displaced(key, entry, outcome, node)
+        return beaten_by
+
+    def _tell_displaced(self, key: Key, entry: m.Entry, outcome: Outcome, node: str) -> None:
+        if outcome.displaced is None:
+            return
+        owner = outcome.displaced.replica.owner
+        push = self._pushes.get(owner)
+        if push is not None and owner != node:
+            push(m.Superseded(key.volume, key.directory, entry))
+
+    def _remember(self, node: str, push: Push) -> None:
+        self._pushes[node] = push
+        self._pushes.move_to_end(node)
+        if len(self._pushes) > REMEMBERED_NODES:
+            self._pushes.popitem(last=False)
+
+
+def _check(entry: m.Entry) -> None:
+    check_place(entry.replica.volume, entry.replica.path)
+    if not 0 < len(entry.name) <= MAX_NAME_BYTES or b"/" in entry.name or b"\0" in entry.name:
+        raise Refusal("BadPath", f"{entry.name[:80]!r} is no name")
+    if len(entry.holders) > 16:
+        raise Refusal("BadReplica", "more holders than there can be")

@@ -1,0 +1,163 @@
+"""The register of a home: names of directories that the shared file system does not have yet. Pure.
+
+Soft state: an entry that is not registered again within `EXPIRE_S` is forgotten, and a home that
+lost everything is told everything again. Of two nodes that speak of one name, the greater rank
+counts (`messages.Entry.rank`). A name that was settled keeps its last rank for a while, so that a
+node that was away does not bring back what others have replaced or deleted meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+from sortedcontainers import SortedDict
+
+from cachexfs.peers.messages import Entry, Replica
+
+EXPIRE_S = 90.0
+REFRESH_S = 20.0
+"""How often a node registers again what it has: within a connection's `server.IDLE_S` too."""
+BURIED_S = 3600.0
+"""How long the last rank of a settled name is remembered."""
+MAX_ENTRIES = 500_000
+"""About a kilobyte each with the checksums of a file of 800 MiB."""
+LISTED_BYTES = 1 << 20
+"""A part of a listing is cut here, so that its header stays small."""
+
+
+class Key(NamedTuple):
+    """A directory: of which shared file system, and its inode number there."""
+
+    volume: str
+    directory: int
+
+
+class Outcome(NamedTuple):
+    """`beaten_by`: what counts instead of the new entry. `displaced`: what counted before it."""
+
+    beaten_by: Entry | None = None
+    displaced: Entry | None = None
+
+
+@dataclass
+class _Held:
+    entry: Entry
+    until_s: float
+
+
+@dataclass(frozen=True)
+class _Buried:
+    rank: tuple[int, str]
+    until_s: float
+
+
+class Full(Exception):
+    """There is no room for more entries."""
+
+
+class Register:
+    """Entries by directory and name."""
+
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self._max_entries = max_entries
+        self._names: dict[Key, SortedDict[bytes, _Held]] = {}
+        self._buried: dict[tuple[Key, bytes], _Buried] = {}
+        self._count = 0
+        self._sweep_at_s = 0.0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, key: Key, entry: Entry, now_s: float) -> Outcome:
+        """Take an entry in, unless one of another node counts. Raises `Full`."""
+        self._sweep(now_s)
+        held = self._names.get(key, {}).get(entry.name)
+        if held is not None and held.until_s > now_s and held.entry.rank > entry.rank:
+            same_owner = held.entry.replica.owner == entry.replica.owner
+            return Outcome() if same_owner else Outcome(beaten_by=held.entry)
+        buried = self._buried.get((key, entry.name))
+        if buried and buried.rank > entry.rank and buried.rank[1] != entry.replica.owner:
+            return Outcome(beaten_by=_gravestone(key, entry.name, buried.rank))
+        self._set(key, entry, now_s)
+        others = held is not None and held.entry.replica.owner != entry.replica.owner
+        return Outcome(displaced=held.entry if held is not None and others else None)
+
+    def forget(self, key: Key, name: bytes, stamp: int, now_s: float) -> None:
+        """The shared file system agrees on a name, as far as entries up to `stamp` go."""
+        names = self._names.get(key)
+        held = names.get(name) if names is not None else None
+        if names is None or held is None or held.entry.stamp > stamp:
+            return
+        self._buried[key, name] = _Buried(held.entry.rank, now_s + BURIED_S)
+        self._drop(key, name)
+
+    def find(self, key: Key, name: bytes, now_s: float) -> Entry | None:
+        """What counts for a name."""
+        held = self._names.get(key, {}).get(name)
+        return held.entry if held is not None and held.until_s > now_s else None
+
+    def count_in(self, key: Key) -> int:
+        """How many names of a directory are known, those that are about to expire included."""
+        return len(self._names.get(key, ()))
+
+    def listing(self, key: Key, after: bytes, now_s: float) -> tuple[list[Entry], bool]:
+        """Entries of a directory by name, beyond `after`; whether more follow."""
+        entries, size_bytes = list[Entry](), 0
+        for entry in self._beyond(key, after, now_s):
+            if size_bytes >= LISTED_BYTES:
+                return entries, True
+            entries.append(entry)
+            size_bytes += 512 + len(entry.replica.crcs) + len(entry.replica.path)
+            size_bytes += sum(map(len, entry.replica.xattrs.values()))
+        return entries, False
+
+    def _beyond(self, key: Key, after: bytes, now_s: float) -> Iterator[Entry]:
+        names = self._names.get(key)
+        if names is None:
+            return
+        for name in names.irange(minimum=after, inclusive=(not after, True)):
+            if names[name].until_s > now_s:
+                yield names[name].entry
+
+    def _set(self, key: Key, entry: Entry, now_s: float) -> None:
+        names = self._names.get(key)
+        if names is None or entry.name not in names:
+            if self._count >= self._max_entries:
+                raise Full
+            self._count += 1
+            names = self._names.setdefault(key, SortedDict())
+        names[entry.name] = _Held(entry, now_s + EXPIRE_S)
+
+    def _drop(self, key: Key, name: bytes) -> None:
+        del self._names[key][name]
+        self._count -= 1
+        if not self._names[key]:
+            del self._names[key]
+
+    def _sweep(self, now_s: float) -> None:
+        """Forget what has expired, every now and then."""
+        if now_s < self._sweep_at_s and self._count < self._max_entries:
+            return
+        self._sweep_at_s = now_s + EXPIRE_S / 3
+        for key, names in list(self._names.items()):
+            for name in [name for name, held in names.items() if held.until_s <= now_s]:
+                self._drop(key, name)
+        for place in [place for place, buried in self._buried.items() if buried.until_s <= now_s]:
+            del self._buried[place]
+
+
+def _gravestone(key: Key, name: bytes, rank: tuple[int, str]) -> Entry:
+    stamp, owner = rank
+    replica = Replica(
+        volume=key.volume, path=name, kind="gone", owner=owner, version=stamp,
+        closed_at_ns=min(stamp, 1 << 62),
+    )  # fmt: skip
+    return Entry(name=name, stamp=stamp, replica=replica)
+
+
+def size_of(entry: Entry) -> int:
+    """Roughly what an entry takes on the wire, in bytes."""
+    return len(msgspec.msgpack.encode(entry))

@@ -1,0 +1,295 @@
+"""Tells the homes which names this node has that the shared file system has not yet.
+
+These are exactly the names for which the tree has a binding: so the register is a mirror of the
+bindings, kept by looking at them again whenever one changes, and made anew from them for a home
+that lost it. A file that is open is not told of before it settles; what was told of its last
+content stays until then.
+
+A change is told before the close, rename or removal that made it is answered, unless the homes do
+not answer within `homes.WAIT_S`: then it is told when they do.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import trio
+
+from cachexfs.durability.actions import Slot
+from cachexfs.durability.states import State
+from cachexfs.peers import messages as m
+from cachexfs.peers.catalogue import Catalogue
+from cachexfs.peers.homes import WAIT_S, Homes
+from cachexfs.peers.register import REFRESH_S
+from cachexfs.ram.node import ROOT, Node
+from cachexfs.ram.tree import GONE, Binding, Tree
+from cachexfs.status.report import Problem
+
+AT_ONCE = 256
+"""Entries in one message at most."""
+ROUNDS = 3
+"""How often a change that others' clocks are ahead of is told again with a later stamp."""
+REMEMBERED_CONFLICTS = 16
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class _Told(NamedTuple):
+    """What the homes were told of a name last, and under which directory."""
+
+    directory: int
+    entry: m.Entry
+
+
+class Registrar:
+    """`homes`, `address`: set when the mount serves. `give_up(slot)`: called when another node's
+    change of a name counts instead of ours."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        catalogue: Catalogue,
+        root_ino: int,
+        node: str,
+    ) -> None:
+        self.homes: Homes | None = None
+        self.address = ""
+        self._tree = tree
+        self._catalogue = catalogue
+        self._root_ino = root_ino
+        self._node = node
+        self.give_up: Callable[[Slot], None] = lambda slot: None
+        self._told: dict[Slot, _Told] = {}
+        self._stamps: dict[Slot, int] = {}
+        self._new: set[Slot] = set()
+        self._again: set[Slot] = set()
+        self._dirty: dict[Slot, None] = {}
+        self._noted = self._settled = 0
+        self._wake = trio.Event()
+        self._has_settled = trio.Event()
+        self._conflicts: deque[str] = deque(maxlen=REMEMBERED_CONFLICTS)
+
+    async def run(self) -> None:
+        """Tell the homes until cancelled."""
+        for node in list(self._tree.nodes.values()):
+            for slot in node.names:
+                self.look(slot)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._refresh)
+            while True:
+                await self._wake.wait()
+                self._wake = trio.Event()
+                await self._tell_dirty()
+
+    # --- what others tell -----------------------------------------------------------------------
+
+    def changed(self, slot: Slot) -> None:
+        """A program changed what a name stands for, or settled it."""
+        self._stamps[slot] = max(time.time_ns(), self._stamps.get(slot, 0) + 1)
+        self._new.add(slot)
+        self.look(slot)
+
+    def bound(self, slot: Slot, is_other: bool) -> None:
+        """A binding was set or released; `is_other`: the name stands for something else now."""
+        if is_other:
+            self.changed(slot)
+        else:
+            self.look(slot)
+
+    def look(self, slot: Slot) -> None:
+        """There may be news of a name."""
+        self._dirty[slot] = None
+        self._noted += 1
+        self._wake.set()
+
+    async def told(self) -> None:
+        """Return when the homes know all that was changed so far, or `WAIT_S` has passed."""
+        wanted = self._noted
+        with trio.move_on_after(WAIT_S):
+            while self._settled < wanted:
+                await self._has_settled.wait()
+
+    def came_back(self, home: str) -> None:
+        """A home answers again: it may have forgotten everything."""
+        for slot, told in list(self._told.items()):
+            if self.homes is not None and home in self.homes.of(told.directory):
+                self._tell_again(slot)
+
+    def tell_all(self) -> None:
+        """The members have changed, and with them the homes."""
+        for slot in self._told:
+            self._tell_again(slot)
+
+    def _tell_again(self, slot: Slot) -> None:
+        self._again.add(slot)
+        self.look(slot)
+
+    def superseded(self, directory: int, entry: m.Entry) -> None:
+        """Another node has changed a name since we told of it."""
+        for slot, told in list(self._told.items()):
+            if (told.directory, told.entry.name) == (directory, entry.name):
+                self._lose(slot, told.entry, entry)
+
+    def problems(self) -> list[Problem]:
+        """What a person should know."""
+        return [
+            Problem(
+                "WrittenTwice", sentence, "let one node write a path; the last close is what counts"
+            )
+            for sentence in self._conflicts
+        ]
+
+    # --- telling --------------------------------------------------------------------------------
+
+    async def _refresh(self) -> None:
+        while True:
+            await trio.sleep(REFRESH_S)
+            self.tell_all()
+
+    async def _tell_dirty(self) -> None:
+        noted, dirty, self._dirty = self._noted, list(self._dirty), {}
+        by_directory: dict[int, list[Slot]] = {}
+        for slot in dirty:
+            directory = self._number_of(slot.parent)
+            if directory is not None:
+                by_directory.setdefault(directory, []).append(slot)
+        async with trio.open_nursery() as nursery:
+            for directory, slots in by_directory.items():
+                nursery.start_soon(self._tell_directory, directory, slots)
+        self._settled = noted
+        self._has_settled.set()
+        self._has_settled = trio.Event()
+
+    def _number_of(self, parent: int) -> int | None:
+        """The number of a directory on the shared file system; None while it is not there."""
+        if parent == ROOT:
+            return self._root_ino
+        node = self._tree.nodes.get(parent)
+        return node.origin.ino if node is not None and node.origin is not None else None
+
+    async def _tell_directory(self, directory: int, slots: list[Slot]) -> None:
+        assert self.homes is not None
+        self.homes.unsettle(directory)
+        entries: dict[Slot, m.Entry] = {}
+        settled: list[tuple[bytes, int]] = []
+        for slot in slots:
+            entry, told = self._entry(slot), self._told.get(slot)
+            if entry is not None and (told is None or told.entry != entry or slot in self._again):
+                entries[slot] = entry
+            elif entry is None and self._tree.binding(slot) is None:
+                self._forget(slot)
+                if told is not None:
+                    settled.append((slot.name, told.entry.stamp))
+            self._again.discard(slot)
+        for some in _portions(list(entries.items())):
+            await self._register(directory, dict(some))
+        for names in _portions(settled):
+            await self.homes.forget(directory, names)
+
+    async def _register(self, directory: int, entries: dict[Slot, m.Entry]) -> None:
+        """Have the homes keep entries. A change of ours that is new counts, whatever the clocks."""
+        assert self.homes is not None
+        for _ in range(ROUNDS):
+            new = self._new & entries.keys()
+            self._told.update((slot, _Told(directory, e)) for slot, e in entries.items())
+            kept = await self.homes.register(directory, list(entries.values()))
+            if kept.homes:
+                self._new -= {slot for slot in new if slot.name not in kept.beaten_by}
+            again: dict[Slot, m.Entry] = {}
+            for slot, entry in entries.items():
+                if (other := kept.beaten_by.get(slot.name)) is None:
+                    continue
+                if slot in new:
+                    self._stamps[slot] = other.stamp + 1
+                    again[slot] = msgspec.structs.replace(entry, stamp=other.stamp + 1)
+                else:
+                    self._lose(slot, entry, other)
+            if not again:
+                return
+            entries = again
+
+    def _forget(self, slot: Slot) -> None:
+        self._told.pop(slot, None)
+        self._stamps.pop(slot, None)
+        self._new.discard(slot)
+
+    def _lose(self, slot: Slot, ours: m.Entry, theirs: m.Entry) -> None:
+        told, binding = self._told.get(slot), self._tree.binding(slot)
+        if told is None or told.entry.rank >= theirs.rank:
+            return
+        node = self._tree.nodes.get(binding.ino) if binding else None
+        if node is not None and node.life is not None and node.state is State.OPEN:
+            return  # a program is writing it: its close will be the last one
+        self._forget(slot)
+        if binding is None or binding.ino == GONE:
+            return
+        if theirs.replica.kind == "file" and ours.replica.kind == "file":
+            path = ours.replica.path.decode(errors="replace")
+            self._conflicts.append(
+                f"{path}: closed here, and later on {theirs.replica.owner}, which counts"
+            )
+        log.info("%r is %s's now", ours.replica.path, theirs.replica.owner)
+        self.give_up(slot)
+
+    # --- entries --------------------------------------------------------------------------------
+
+    def _entry(self, slot: Slot) -> m.Entry | None:
+        """What to tell of a name; None for nothing, or nothing new."""
+        binding = self._tree.binding(slot)
+        if binding is None:
+            return None
+        replica, node = self._replica(slot, binding)
+        if replica is None:
+            told = self._told.get(slot)
+            return told.entry if told is not None else None
+        stamp = self._stamps.get(slot) or max(replica.closed_at_ns, 1)
+        if node is None:
+            return m.Entry(name=slot.name, stamp=stamp, replica=replica)
+        return m.Entry(
+            name=slot.name,
+            stamp=stamp,
+            replica=replica,
+            address=self.address,
+            ino=node.origin.ino if self._at(node, slot) and node.origin else node.ino,
+            holders=node.life.holders() if node.life else [],
+            at=self._at(node, slot),
+        )
+
+    def _replica(self, slot: Slot, binding: Binding) -> tuple[m.Replica | None, Node | None]:
+        path = self._tree.path(slot)
+        if binding.ino == GONE:
+            stamp = self._stamps.get(slot, 1)
+            return self._catalogue.gone(path, stamp), None
+        node = self._tree.nodes.get(binding.ino)
+        if node is None:
+            return None, None
+        if node.kind == "directory":
+            return (self._catalogue.bare(node, path, 1) if self._at(node, slot) else None), node
+        if node.kind == "symlink":
+            return self._catalogue.bare(node, path, 1), node
+        is_settled = node.life is not None and node.state is not State.OPEN
+        if not is_settled or node.blob is None:
+            return None, node
+        try:
+            return self._catalogue.file(node, path), node
+        except OSError:
+            return None, node
+
+    def _at(self, node: Node, slot: Slot) -> tuple[int, bytes] | None:
+        """Where the shared file system has the present content, if under another name."""
+        if node.place is None or node.place == slot or node.origin is None:
+            return None
+        if node.life is not None and node.state is not State.DURABLE:
+            return None
+        directory = self._number_of(node.place.parent)
+        return None if directory is None else (directory, node.place.name)
+
+
+def _portions(items: list[T]) -> Iterable[list[T]]:
+    return (items[begin : begin + AT_ONCE] for begin in range(0, len(items), AT_ONCE))

@@ -1,0 +1,133 @@
+"""The owner's side of reading: the mount's daemon serves its captured files to other nodes.
+
+Read-only, over the peers' protocol and handshake, on a port of its own that every registration
+names. A file is readable from the moment of its close: its checksums are computed when somebody
+asks first, if they are not known by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+from typing import NamedTuple
+
+import trio
+
+from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
+from cachexfs.peers import messages as m
+from cachexfs.peers.catalogue import Catalogue
+from cachexfs.peers.greeting import Identity, accept
+from cachexfs.peers.handshake import HandshakeFailed
+from cachexfs.peers.refusal import Refusal
+from cachexfs.peers.server import ENDED, IDLE_S
+from cachexfs.peers.stream import FrameStream
+from cachexfs.peers.wire import RemoteProtocolError
+from cachexfs.ram.node import Node
+from cachexfs.ram.sums import Sums, is_present
+from cachexfs.ram.tier import Tier
+from cachexfs.ram.tree import Tree
+
+MAX_READERS = 256
+READS_AT_ONCE = 4
+
+log = logging.getLogger(__name__)
+
+
+class Content(NamedTuple):
+    """A settled file, open; whoever asked closes `fd`."""
+
+    replica: m.Replica
+    fd: int
+
+
+class ReadServer:
+    """Whoever composes calls `handle` for each connection (`serve_listeners`)."""
+
+    def __init__(
+        self, tree: Tree, tier: Tier, sums: Sums, catalogue: Catalogue, identity: Identity
+    ) -> None:
+        self._tree = tree
+        self._tier = tier
+        self._sums = sums
+        self._catalogue = catalogue
+        self._identity = identity
+        self._open = 0
+        self._threads = trio.CapacityLimiter(READS_AT_ONCE)
+
+    async def handle(self, transport: trio.abc.Stream) -> None:
+        """Serve one connection to its end. Raises nothing of its own."""
+        self._open += 1
+        try:
+            if self._open <= MAX_READERS:
+                await self._converse(transport)
+        except (*ENDED, HandshakeFailed) as error:
+            log.debug("a reader's connection ended: %s", error)
+        finally:
+            self._open -= 1
+            await trio.aclose_forcefully(transport)
+
+    async def _converse(self, transport: trio.abc.Stream) -> None:
+        stream, _ = await accept(transport, self._identity)
+        await stream.send(m.Welcome(0))
+        while True:
+            with trio.fail_after(IDLE_S):
+                message, payload_bytes = await stream.receive()
+            if payload_bytes:
+                raise RemoteProtocolError("a payload makes no sense here")
+            try:
+                await self._answer(stream, message)
+            except Refusal as refusal:
+                number = getattr(message, "id", 0)
+                await stream.send(m.Refused(number, refusal.code, refusal.detail, refusal.retry))
+
+    async def _answer(self, stream: FrameStream, message: m.Message) -> None:
+        match message:
+            case m.Ping():
+                await stream.send(m.Pong(message.id, 0))
+            case m.Describe():
+                content = await self._content(message.ino, message.version)
+                os.close(content.fd)
+                await stream.send(m.Described(message.id, content.replica))
+            case m.Read():
+                await self._send(stream, message)
+            case _:
+                raise RemoteProtocolError(f"{type(message).__name__} makes no sense here")
+
+    async def _send(self, stream: FrameStream, read: m.Read) -> None:
+        content = await self._content(read.ino, read.version)
+        try:
+            size_bytes = content.replica.size_bytes
+            for index in range(read.first, min(read.last, chunk_count(size_bytes))):
+                offset = index * CHUNK_BYTES
+                length = min(CHUNK_BYTES, size_bytes - offset)
+                data = m.Data(read.id, index, length)
+                if stream.can_sendfile:
+                    await stream.send_file(data, content.fd, offset, length)
+                else:
+                    read_it = partial(os.pread, content.fd, length, offset)
+                    part = await trio.to_thread.run_sync(read_it, limiter=self._threads)
+                    await stream.send(data, part.ljust(length, b"\0"))
+            await stream.send(m.Ack(read.id))
+        finally:
+            os.close(content.fd)
+
+    async def _content(self, ino: int, version: int) -> Content:
+        """A file of ours in this version. Raises `Refusal` (NotFound)."""
+        node = self._present(ino, version)
+        assert node.life is not None
+        await self._sums.ensure(node, node.life.version)
+        node = self._present(ino, version)
+        try:
+            assert node.blob is not None
+            replica = self._catalogue.file(node, self._tree.path_of(node))
+            return Content(replica, self._tier.open(node.blob, os.O_RDONLY))
+        except OSError as error:
+            raise Refusal("NotFound", str(error)) from None
+
+    def _present(self, ino: int, version: int) -> Node:
+        node = self._tree.nodes.get(ino)
+        if node is not None and node.life is not None and node.settled_at_ns == version:
+            if is_present(node, node.life.version):
+                return node
+        raise Refusal("NotFound", f"version {version} of {ino} is not here any more")
