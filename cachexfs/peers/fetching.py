@@ -100,9 +100,14 @@ class Fetching:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fetch until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            task_status.started()
-            await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as self._nursery:
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                for reader in [reader for idle in self._idle.values() for reader in idle]:
+                    await reader.aclose()
 
     # --- what the mount asks --------------------------------------------------------------------
 

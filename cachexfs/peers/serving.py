@@ -127,7 +127,7 @@ class ReadServer:
 
     def _present(self, ino: int, version: int) -> Node:
         node = self._tree.nodes.get(ino)
-        if node is not None and node.life is not None and node.settled_at_ns == version:
-            if is_present(node, node.life.version):
-                return node
+        is_meant = node is not None and node.settled_at_ns == version
+        if node is not None and is_meant and node.life and is_present(node, node.life.version):
+            return node
         raise Refusal("NotFound", f"version {version} of {ino} is not here any more")
