@@ -25,6 +25,8 @@ else:
 
 DEFAULT_PATH = Path("/etc/cachexfs/cachexfs.toml")
 DEFAULT_SECRET = Path("/etc/cachexfs/secret")
+ADOPT_AFTER_S = 60.0
+"""A node that restarts, or a network that is mended, is back by then."""
 MIN_SECRET_BYTES = 16
 """Shorter secrets can be guessed offline from one recorded handshake (RFC 2104 section 3)."""
 
@@ -82,11 +84,16 @@ class Spill(_Section, frozen=True):
 
 
 class Peer(_Section, frozen=True):
-    """The replica store of this node."""
+    """The replica store of this node.
+
+    `adopt_after`: a node that has not been heard of for so long is taken for dead, and what it has
+    not brought to the shared file system is brought there from its replicas. The same on all nodes.
+    """
 
     store: str
     listen: str = "0.0.0.0:7420"
     limit: Size | None = None
+    adopt_after: Duration = Duration(ADOPT_AFTER_S)
 
 
 class Member(_Section, frozen=True):

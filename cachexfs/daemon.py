@@ -17,7 +17,7 @@ import trio
 
 from cachexfs import mountstate
 from cachexfs.client import SOCKET_NAME
-from cachexfs.config import Config, read_secret
+from cachexfs.config import ADOPT_AFTER_S, Config, read_secret
 from cachexfs.control import server
 from cachexfs.control.adopting import Adopter, TreeSink
 from cachexfs.control.checker import Checker
@@ -35,10 +35,11 @@ from cachexfs.mount.session import LinkedSession, PlainSession
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.mountstate import HANDED_OVER, Wanted
-from cachexfs.peers import members, tls
+from cachexfs.peers import adoption, members, tls
 from cachexfs.peers.membership import Membership, resolve
 from cachexfs.peers.presence import Presence
 from cachexfs.peers.replicator import NoPartners, Replicator
+from cachexfs.pfs.fence import Fence
 from cachexfs.pfs.problems import PublishingProblems
 from cachexfs.pfs.publisher import Publisher
 from cachexfs.pfs.source import Source
@@ -111,8 +112,9 @@ def _compose(
     source = Source(wanted.source, tree, config.mount.pfs_timeout)
     sums = Sums(tree, tier)
     tracker = Tracker(tree, tier, sums, config.replication.replicas)
-    publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch)
-    replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret)
+    fence = _fence(config, wanted.source)
+    publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch, fence=fence)
+    replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, source)
     tracker.publisher, tracker.replicator = publisher, replicator
     ways = _ways(config, keeper, tree, replicator)
     tracker.ways = ways
@@ -144,8 +146,9 @@ def _compose(
         presence.registrar.give_up = names.superseded
     opened = _session(wanted, operations, files, tree, journal)
     facts = Facts(
-        str(wanted.mountpoint), str(wanted.source), config.node.name, config.fsync_level, opened
-    )
+        str(wanted.mountpoint), str(wanted.source), config.node.name, config.fsync_level, opened,
+        Path(config.node.state_dir) / adoption.FILE_NAME,
+    )  # fmt: skip
     problems = [
         room.problems,
         source.health.problems,
@@ -164,7 +167,7 @@ def _compose(
         tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin, foresight
     )
     return _Mount(
-        opened, handover, tree, tracker, publisher, replicator, membership, presence, source,
+        opened, handover, tree, tracker, publisher, replicator, membership, presence, fence, source,
         view, socket, verbs, prewarm, ways, keeper,
     )  # fmt: skip
 
@@ -230,6 +233,7 @@ class _Mount:
     replicator: Replicator | NoPartners
     membership: Membership
     presence: Presence | None
+    fence: Fence | None
     source: Source
     view: View
     socket: Path
@@ -259,6 +263,8 @@ class _Mount:
                     self.keeper.run,
                 ):
                     nursery.start_soon(task)
+                if self.fence is not None:
+                    nursery.start_soon(self.source.insist, self.fence.mark)
                 if self.prewarm is not None:
                     nursery.start_soon(self.prewarm.run)
                 nursery.start_soon(_until_told, self.session.stop)
@@ -279,6 +285,14 @@ async def _until_told(stop: Callable[[], None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             stop()
+
+
+def _fence(config: Config, source: Path) -> Fence | None:
+    """Where others hold replicas, they may commit them too."""
+    if not config.has_cluster:
+        return None
+    adopt_after_s = config.peer.adopt_after if config.peer else ADOPT_AFTER_S
+    return Fence(source, config.node.name, adopt_after_s / 2)
 
 
 def _presence(
@@ -322,6 +336,7 @@ def _replicator(
     journal: Journal,
     tracker: Tracker,
     secret: bytes,
+    source: Source,
 ) -> Replicator | NoPartners:
     if not config.has_cluster or config.policy.path == "direct":
         return NoPartners()
@@ -334,6 +349,7 @@ def _replicator(
         node=config.node.name,
         rack=config.node.rack,
         volume=str(wanted.source),
+        root_ino=source.directories.root_origin.ino,
         partners=config.partners,
         copies=config.replication.replicas,
         secret=secret,

@@ -14,6 +14,10 @@ import trio
 from cachexfs.config import Config, read_secret, split_address
 from cachexfs.errors import CacheXError, ConfigError
 from cachexfs.peers import tls
+from cachexfs.peers.adoption import FILE_NAME, Adoption
+from cachexfs.peers.greeting import Identity
+from cachexfs.peers.homes import Towns
+from cachexfs.peers.membership import Membership, resolve
 from cachexfs.peers.server import PeerServer
 from cachexfs.peers.store import Store
 
@@ -27,6 +31,7 @@ async def run(config: Config, *, ready: Callable[[], None]) -> None:
     Raises `ConfigError` (no [peer], no secret, TLS files) and `CacheXError` (the port is taken, the
     store cannot be used or is in use).
     """
+    config = resolve(config)
     if config.peer is None:
         raise ConfigError("peer: this node has no [peer] section, so no replica store")
     secret = read_secret(config)
@@ -38,7 +43,7 @@ async def run(config: Config, *, ready: Callable[[], None]) -> None:
         store = await trio.to_thread.run_sync(opened, limiter=limiter)
         try:
             server = PeerServer(store, config.node.name, secret, context, limiter=limiter)
-            await _until_signalled(partial(serve, server, listeners), ready)
+            await _until_signalled(partial(_serve, config, server, listeners, secret), ready)
         finally:
             store.close()
     finally:
@@ -58,6 +63,38 @@ async def serve(
             partial(trio.serve_listeners, server.handle, listeners, handler_nursery=connections)
         )
         task_status.started()
+
+
+async def _serve(
+    config: Config,
+    server: PeerServer,
+    listeners: list[trio.SocketListener],
+    secret: bytes,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """The store, and what becomes of the replicas of nodes that die."""
+    assert config.peer is not None
+    async with trio.open_nursery() as nursery:
+        membership = Membership(config)
+        towns = Towns(membership, _identity(config, secret), nursery)
+        adoption = Adoption(
+            server.store,
+            config.node.name,
+            server.heard,
+            towns.of,
+            Path(config.node.state_dir) / FILE_NAME,
+            config.peer.adopt_after,
+            trio.CapacityLimiter(1),
+        )
+        nursery.start_soon(membership.run)
+        nursery.start_soon(adoption.run)
+        await nursery.start(partial(serve, server, listeners))
+        task_status.started()
+
+
+def _identity(config: Config, secret: bytes) -> Identity:
+    return Identity(config.node.name, secret, tls.contexts(config.security).client)
 
 
 async def _listen(listen: str) -> list[trio.SocketListener]:

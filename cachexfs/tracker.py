@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import trio
@@ -317,6 +318,16 @@ class Tracker:
             self._tree.save(node)
             self.replicator.mark_durable(node)
             self.room.relax()
+
+    def overtaken(self, node: Node) -> None:
+        """Others have brought this file there, and have changed it since: ours is not wanted."""
+        if node.names or node.life is None:
+            return
+        self._handle(node, Deleted())
+        if node.blob is not None and node.opens == 0:
+            self._tree.after_commit(partial(self._tier.delete, node.blob))
+            node.blob = None
+        self._tree.save(node)
 
     def acknowledged(self, node: Node, version: int, peer: str) -> None:
         """A peer holds this version on its disk."""

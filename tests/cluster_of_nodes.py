@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cachexfs import mountstate
+from cachexfs import claims, mountstate
 from cachexfs.client import SOCKET_NAME, Client
 from cachexfs.errors import CacheXError
 
@@ -46,6 +46,11 @@ def eventually(condition: Callable[[], Any], what: str = "it", timeout_s: float 
             return value
         time.sleep(0.02)
     raise AssertionError(f"{what} did not happen within {timeout_s} s")
+
+
+def listed(directory: Path) -> list[str]:
+    """What is in a source, in order, but for the claims that nodes with peers have there."""
+    return sorted(name for name in os.listdir(directory) if name != claims.DIRECTORY)
 
 
 def run(
@@ -74,6 +79,8 @@ class Node:
     members: list[Node] = field(default_factory=list)
     secret: Path | None = None
     extra: str = ""
+    adopting: str = ""
+    """A line for the section [peer]."""
     peer_process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -102,7 +109,7 @@ class Node:
         """The configuration file, written anew."""
         lines = [
             f'[node]\nname = "{self.name}"\nstate_dir = "{self.home}/state"',
-            f'[peer]\nlisten = "127.0.0.1:{self.port}"\nstore = "{self.store}"',
+            f'[peer]\nlisten = "127.0.0.1:{self.port}"\nstore = "{self.store}"\n{self.adopting}',
             *(
                 f'[[peers]]\nname = "{m.name}"\naddress = "127.0.0.1:{m.port}"'
                 for m in (self, *self.members)

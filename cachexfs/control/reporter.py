@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from cachexfs import __version__
 from cachexfs.durability.states import State
+from cachexfs.peers import adoption
 from cachexfs.ram.node import Node
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
@@ -55,6 +57,7 @@ class Facts:
     node: str
     fsync: str
     session: Session
+    adopted_at: Path
 
 
 class Reporter:
@@ -130,7 +133,19 @@ class Reporter:
             peers=self._partners.reports(),
             files=r.Files(**self._counts(files)),
             pending=pending,
+            adopted=self._adopted(),
         )
+
+    def _adopted(self) -> list[r.AdoptedReport]:
+        """What this node's store has brought to this source for nodes that died."""
+        return [
+            r.AdoptedReport(
+                str(each["path"]), str(each["owner"]), int(each["size_bytes"]),
+                str(each["result"]), float(each["at_s"]),
+            )
+            for each in adoption.read(self._facts.adopted_at)
+            if each.get("volume") == self._facts.source
+        ]  # fmt: skip
 
     def _counts(self, files: list[Node]) -> dict[str, int]:
         return dict(

@@ -22,7 +22,7 @@ from cachexfs.durability.actions import (
 )
 from cachexfs.peers import messages as m
 from cachexfs.peers import orders
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import ROOT, Node
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 
@@ -30,7 +30,8 @@ from cachexfs.ram.tree import Tree
 class Catalogue:
     """Describes the nodes of one mount for its peers."""
 
-    def __init__(self, tree: Tree, tier: Tier, node: str, volume: str) -> None:
+    def __init__(self, tree: Tree, tier: Tier, node: str, volume: str, root_ino: int = 0) -> None:
+        self._root_ino = root_ino
         self._tree = tree
         self._tier = tier
         self._node = node
@@ -60,7 +61,15 @@ class Catalogue:
             mtime_ns=status.st_mtime_ns,
             xattrs=dict(node.xattrs),
             job=node.job,
+            parent=self.number_of(node.slot.parent) or 0 if node.slot else 0,
         )
+
+    def number_of(self, parent: int) -> int | None:
+        """The number of a directory on the shared file system; None while it is not there."""
+        if parent == ROOT:
+            return self._root_ino
+        node = self._tree.nodes.get(parent)
+        return node.origin.ino if node is not None and node.origin is not None else None
 
     def orders_for(self, action: Action) -> list[orders.Order]:
         """What a peer has to do about a change of names or attributes."""

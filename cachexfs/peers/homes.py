@@ -19,6 +19,7 @@ from cachexfs.config import Member
 from cachexfs.peers import messages as m
 from cachexfs.peers.caller import Caller, CallFailed
 from cachexfs.peers.greeting import Identity
+from cachexfs.peers.membership import Membership
 from cachexfs.peers.rendezvous import first
 
 HOMES = 2
@@ -189,6 +190,30 @@ class Homes:
         if isinstance(message, m.Superseded) and message.volume == self.volume:
             self._absent.pop((message.directory, message.entry.name), None)
             self._on_superseded(message.directory, message.entry)
+
+
+class Towns:
+    """The homes of every volume that is asked about."""
+
+    def __init__(self, membership: Membership, identity: Identity, nursery: trio.Nursery) -> None:
+        self._membership = membership
+        self._identity = identity
+        self._nursery = nursery
+        self._by_volume: dict[str, Homes] = {}
+        membership.listen(self._changed)
+
+    def of(self, volume: str) -> Homes | None:
+        """The homes of a volume; None without members."""
+        if not self._membership.members:
+            return None
+        if volume not in self._by_volume:
+            members = self._membership.members
+            self._by_volume[volume] = Homes(volume, members, self._identity, self._nursery)
+        return self._by_volume[volume]
+
+    def _changed(self, members: Sequence[Member]) -> None:
+        for homes in self._by_volume.values():
+            homes.take(members)
 
 
 def _later(call: Callable[[T], Awaitable[None]], value: T) -> Callable[[], Awaitable[None]]:

@@ -114,6 +114,14 @@ class Manifest:
         query = "SELECT DISTINCT volume FROM replica WHERE kind != 'gone' ORDER BY volume"
         return [name for (name,) in self._db.execute(query)]
 
+    def not_durable(self, count: int) -> list[Replica]:
+        """Files that the shared file system may not have, oldest close first."""
+        query = (
+            f"SELECT {_COLUMNS} FROM replica WHERE NOT durable AND data IS NOT NULL "
+            "ORDER BY closed_at_ns LIMIT ?"
+        )
+        return [_row(row).replica for row in self._db.execute(query, (count,))]
+
     def data_files(self) -> set[int]:
         """Every data file that some row refers to."""
         query = "SELECT DISTINCT data FROM replica WHERE data IS NOT NULL"
@@ -291,7 +299,9 @@ def _row(columns: tuple[bytes, bytes, int | None, bytes]) -> Row:
 
 def _moved(row: Row, old: bytes, new: bytes, by: bytes) -> Row:
     path = new + row.replica.path[len(old) :]
-    return Row(msgspec.structs.replace(row.replica, path=path), row.data, by)
+    is_elsewhere = row.replica.path == old and old.rpartition(b"/")[0] != new.rpartition(b"/")[0]
+    parent = 0 if is_elsewhere else row.replica.parent  # below a directory it is the same one
+    return Row(msgspec.structs.replace(row.replica, path=path, parent=parent), row.data, by)
 
 
 def _range(volume: str, path: bytes) -> tuple[str, bytes, bytes, bytes]:

@@ -40,7 +40,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
 
     `version` grows with every new content that the owner gives this path. `crcs` are the chunk
     checksums of `cachexfs.durability.checksum`. `durable` says that this version is committed on
-    the shared file system, so the replica may be dropped for room. Kind "gone" is a tombstone, seen
+    the shared file system, so the replica may be dropped for room. `parent` is the number of its
+    directory there; 0 when that is not known. Kind "gone" is a tombstone, seen
     in listings only: the path, and what was below it, was deleted or renamed at `closed_at_ns`.
     """
 
@@ -61,6 +62,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes = b""
     job: str = ""
     durable: bool = False
+    parent: Count = 0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,9 +50,9 @@ class Presence:
         self._members: tuple[Member, ...] = config.peers
         self._identity = Identity(node, secret, contexts.client)
         self._homes: Homes | None = None
-        catalogue = Catalogue(tree, tier, node, volume)
+        catalogue = Catalogue(tree, tier, node, volume, root_ino)
         self._volume = volume
-        self.registrar = Registrar(tree, catalogue, root_ino, node)
+        self.registrar = Registrar(tree, catalogue, node)
         self.elsewhere = Elsewhere(node, root_ino)
         self.fetching = Fetching(tier, room, self._identity, volume, self._addresses)
         self.reads = ReadServer(

@@ -26,7 +26,7 @@ from cachexfs.peers import messages as m
 from cachexfs.peers.catalogue import Catalogue
 from cachexfs.peers.homes import WAIT_S, Homes
 from cachexfs.peers.register import REFRESH_S
-from cachexfs.ram.node import ROOT, Node
+from cachexfs.ram.node import Node
 from cachexfs.ram.tree import GONE, Binding, Tree
 from cachexfs.status.report import Problem
 
@@ -55,14 +55,12 @@ class Registrar:
         self,
         tree: Tree,
         catalogue: Catalogue,
-        root_ino: int,
         node: str,
     ) -> None:
         self.homes: Homes | None = None
         self.address = ""
         self._tree = tree
         self._catalogue = catalogue
-        self._root_ino = root_ino
         self._node = node
         self.give_up: Callable[[Slot], None] = lambda slot: None
         self._told: dict[Slot, _Told] = {}
@@ -156,7 +154,7 @@ class Registrar:
         noted, dirty, self._dirty = self._noted, list(self._dirty), {}
         by_directory: dict[int, list[Slot]] = {}
         for slot in dirty:
-            directory = self._number_of(slot.parent)
+            directory = self._catalogue.number_of(slot.parent)
             if directory is not None:
                 by_directory.setdefault(directory, []).append(slot)
         async with trio.open_nursery() as nursery:
@@ -165,13 +163,6 @@ class Registrar:
         self._settled = noted
         self._has_settled.set()
         self._has_settled = trio.Event()
-
-    def _number_of(self, parent: int) -> int | None:
-        """The number of a directory on the shared file system; None while it is not there."""
-        if parent == ROOT:
-            return self._root_ino
-        node = self._tree.nodes.get(parent)
-        return node.origin.ino if node is not None and node.origin is not None else None
 
     async def _tell_directory(self, directory: int, slots: list[Slot]) -> None:
         assert self.homes is not None
@@ -287,7 +278,7 @@ class Registrar:
             return None
         if node.life is not None and node.state is not State.DURABLE:
             return None
-        directory = self._number_of(node.place.parent)
+        directory = self._catalogue.number_of(node.place.parent)
         return None if directory is None else (directory, node.place.name)
 
 

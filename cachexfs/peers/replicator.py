@@ -98,6 +98,7 @@ class Replicator:
         node: str,
         rack: str,
         volume: str,
+        root_ino: int = 0,
         partners: Sequence[Member],
         copies: int,
         secret: bytes,
@@ -111,7 +112,7 @@ class Replicator:
         self._journal = journal
         self._observer = observer
         self._volume = volume
-        self._catalogue = Catalogue(tree, tier, node, volume)
+        self._catalogue = Catalogue(tree, tier, node, volume, root_ino)
         self._node = node
         self._secret = secret
         self._ssl_context = ssl_context

@@ -63,6 +63,8 @@ class PeerServer:
     home: Home = field(default_factory=Home)
     limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(8))
     _open: int = 0
+    heard: dict[str, float] = field(default_factory=dict)
+    """When each owner was heard of last, on trio's clock."""
     owners: set[str] = field(default_factory=set)
     _sessions: dict[bytes, _Session] = field(default_factory=dict)
 
@@ -190,8 +192,10 @@ class _Conversation:
             message, payload_bytes = await self._stream.receive()
             match message:
                 case m.Data() | m.Ahead():
+                    self._heard()
                     await self._to_carry.send(await self._chunk(message, payload_bytes))
                 case m.Ping():
+                    self._heard()
                     free_bytes, owners = await self._free_bytes(), len(self._server.owners)
                     await self._stream.send(m.Pong(message.id, free_bytes, owners))
                 case m.Register() | m.Forget() | m.Find() | m.FindAll():
@@ -208,6 +212,7 @@ class _Conversation:
                     raise RemoteProtocolError(f"{type(message).__name__} makes no sense here")
 
     async def _to_intake(self, message: Item) -> None:
+        self._heard()
         if isinstance(message, m.Offer):
             self._server.owners.add(self._node)
         await self._to_carry.send(message)
@@ -259,6 +264,9 @@ class _Conversation:
         while True:
             question = await self._replied.receive()
             await answer(question, self._server.store, self._stream, self._server.in_thread)
+
+    def _heard(self) -> None:
+        self._server.heard[self._node] = trio.current_time()
 
     def _tell(self, message: m.Message) -> None:
         """Say something that was not asked for; who does not listen is told when it asks again."""

@@ -28,7 +28,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -193,6 +193,16 @@ class Store:
         """The names of the volumes held."""
         with self._lock:
             return self._manifest.volumes()
+
+    def not_durable(self) -> list[m.Replica]:
+        """Files that the shared file system may not have, oldest close first, some at a time."""
+        with self._lock:
+            return self._manifest.not_durable(LISTING_ROWS)
+
+    def made_durable(self, replica: m.Replica) -> None:
+        """The shared file system has this version, or something newer."""
+        with self._lock, self._manifest.transaction(), suppress(Refusal):
+            self._manifest.mark_durable(replica.volume, replica.path, replica.version)
 
     def open(self, volume: str, path: bytes, version: int) -> Opened:
         """A replica's content for reading. Raises `Refusal` (NotFound, StoreFailed)."""

@@ -17,6 +17,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -27,6 +28,7 @@ from cachexfs.durability.actions import Action, Publish, Slot
 from cachexfs.durability.ledger import Entry, Ledger
 from cachexfs.pfs import copying
 from cachexfs.pfs.deeds import Deeds
+from cachexfs.pfs.fence import Adopted, Fence
 from cachexfs.pfs.source import Source
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import ROOT, Node
@@ -65,6 +67,9 @@ class Observer(Protocol):
     def committed(self, node: Node, version: int) -> None:
         """The shared file system holds this version, in place."""
 
+    def overtaken(self, node: Node) -> None:
+        """Others have brought this file there, and have changed it since."""
+
 
 @dataclass
 class _Errand:
@@ -93,6 +98,7 @@ class Publisher:
         observer: Observer,
         *,
         tag: str,
+        fence: Fence | None = None,
     ) -> None:
         self._tree = tree
         self._tier = tier
@@ -100,6 +106,7 @@ class Publisher:
         self._journal = journal
         self._source = source
         self._observer = observer
+        self._fence = fence
         self._ledger = Ledger()
         self._errands: dict[int, _Errand] = {}
         self._publishing: dict[int, list[tuple[_Errand, Publish]]] = {}
@@ -313,7 +320,7 @@ class Publisher:
 
         def call() -> copying.Committed:
             first, *others = action.slots
-            with self._source.directory(first.parent) as fd:
+            with self._source.directory(first.parent) as fd, self._fenced(node, action):
                 if whole:
                     copying.flush(path, fd, temp, lambda done_bytes: True, sync=False)
                 made = copying.commit(fd, temp, first.name, path, xattrs)
@@ -324,6 +331,9 @@ class Publisher:
         errand.copied = True
         try:
             made = await self._source.work(call)
+        except Adopted:
+            await self._was_adopted(errand, node, action)
+            return
         except FileNotFoundError:
             if self._blob_of(action) is None:  # deleted meanwhile
                 await self._discard(errand, action)
@@ -336,6 +346,31 @@ class Publisher:
             raise
         self._source.health.well()
         self._published(node, action, made)
+
+    def _fenced(self, node: Node, action: Publish) -> AbstractContextManager[None]:
+        """Against a commit by a holder; not for a version that was replaced here meanwhile."""
+        is_present = node.life is not None and node.life.version == action.version
+        if self._fence is None or not is_present:
+            return contextlib.nullcontext()
+        return self._fence.around_commit(node.settled_at_ns)
+
+    async def _was_adopted(self, errand: _Errand, node: Node, action: Publish) -> None:
+        """A holder has committed this version: what became of it since is left as it is."""
+        slot, blob = action.slots[0], self._blob_of(action)
+        status = (await self._source.work(lambda: self._source.look(slot)))[slot]
+        ours = self._tier.status(blob) if blob is not None else None
+        is_same = (
+            status is not None
+            and ours is not None
+            and ((status.st_size, status.st_mtime_ns) == (ours.st_size, ours.st_mtime_ns))
+        )
+        if status is not None and is_same:
+            self._published(node, action, copying.committed_as(status))
+        else:
+            with self._tree.transaction():
+                node.names -= set(action.slots)
+                self._observer.overtaken(node)
+        await self._discard(errand, action)
 
     def _published(self, node: Node, action: Publish, made: copying.Committed) -> None:
         with self._tree.transaction():

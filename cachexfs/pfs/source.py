@@ -9,13 +9,16 @@ that the node is known by; so a name that another node has reused is never mista
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import trio
 
 from cachexfs.durability.actions import Slot
 from cachexfs.pfs import renameat2
@@ -28,6 +31,8 @@ from cachexfs.ram.tier import copy_range, data_ranges
 from cachexfs.ram.tree import Tree
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+_AGAIN_S = 5.0
 
 Seen = dict[Slot, os.stat_result | None]
 """What names were seen to stand for; None for nothing."""
@@ -60,6 +65,16 @@ class Source:
     async def watch(self) -> None:
         """Look at the root from time to time, so that silence is noticed, and its end."""
         await self._patience.watch(lambda: self._stat_of(_Place(ROOT, None, None)))
+
+    async def insist(self, call: Callable[[], None]) -> None:
+        """Do something there in the background, and try again until it works."""
+        while True:
+            try:
+                await self.work(call)
+                return
+            except OSError as error:
+                log.info("tried again in %.0f s: %s", _AGAIN_S, error)
+                await trio.sleep(_AGAIN_S)
 
     def is_trouble(self, error: OSError) -> bool:
         """Whether an error is the file system's own trouble, to be waited out."""

@@ -61,6 +61,16 @@ class FileReport(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
 
 
+class AdoptedReport(msgspec.Struct, frozen=True):
+    """A file of a node that died, and what its holder here made of it."""
+
+    path: str
+    owner: str
+    size_bytes: int
+    result: str
+    at_s: float
+
+
 class MountReport(msgspec.Struct, frozen=True, kw_only=True):
     """One mount."""
 
@@ -79,6 +89,7 @@ class MountReport(msgspec.Struct, frozen=True, kw_only=True):
     peers: list[PeerReport]
     files: Files
     pending: list[FileReport]
+    adopted: list[AdoptedReport] = []
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

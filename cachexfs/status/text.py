@@ -8,6 +8,8 @@ from cachexfs.units import format_duration, format_size
 PENDING_SHOWN = 20
 """Files on their way that are listed one by one; the rest are counted."""
 
+ADOPTED_SHOWN = 10
+
 
 def of_report(report: Report) -> str:
     """All mounts, one paragraph each."""
@@ -28,6 +30,8 @@ def of_mount(mount: MountReport) -> str:
     for peer in mount.peers:
         behind = f", {format_size(peer.behind_bytes)} behind" if peer.behind_bytes else ""
         lines.append(f"  peer       {peer.name} ({peer.address}) {peer.state}{behind}")
+    for adopted in mount.adopted[-ADOPTED_SHOWN:]:
+        lines.append(f"  adopted    {adopted.path} of {adopted.owner}: {adopted.result}")
     for problem in mount.problems:
         lines += [
             f"  problem    {problem.code}: {problem.detail}",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster_of_nodes import eventually, nodes
+from tests.cluster_of_nodes import eventually, listed, nodes
 
 MIB = 1 << 20
 
@@ -44,5 +44,5 @@ def test_files_larger_than_the_whole_tier_are_written_correctly(
         assert {name: digest_of(a.source / name) for name in digests} == digests
         eventually(lambda: a.report()["ram"]["used_bytes"] < 32 * MIB, "the tier has room again")
         a.umount()
-        assert sorted(os.listdir(a.source)) == ["one", "two"]
+        assert listed(a.source) == ["one", "two"]
         assert not list((tmp_path / "spill").rglob("*")) or not spill

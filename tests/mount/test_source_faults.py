@@ -16,7 +16,7 @@ import pytest
 from cachexfs.demo.faults import Fault
 from cachexfs.demo.faulty_storage import FaultyStorage
 from cachexfs.pfs import renameat2
-from tests.cluster_of_nodes import Node, eventually, nodes, run
+from tests.cluster_of_nodes import Node, eventually, listed, nodes, run
 
 SLOW_S = 5.0
 """No call of a program may take longer: the time limit of the source is 1 s here, and a call may
@@ -119,7 +119,7 @@ def test_an_error_of_the_source_stays_behind_the_mount(
     a.umount()
     assert whole(a.source, 2) and whole(a.source, 3)
     assert (a.source / "latest").read_text() == "step-3"
-    assert sorted(os.listdir(a.source)) == ["latest", "step-2", "step-3"]
+    assert listed(a.source) == ["latest", "step-2", "step-3"]
 
 
 def test_everything_of_the_source_fails(
@@ -155,7 +155,7 @@ def test_the_source_hangs(ill: tuple[Node, Node], faulty_storage: FaultyStorage)
     faulty_storage.clear()
     a.umount()
     assert all(whole(a.source, step) for step in (1, 3, 4))
-    assert sorted(os.listdir(a.source)) == ["latest", "step-1", "step-3", "step-4"]
+    assert listed(a.source) == ["latest", "step-1", "step-3", "step-4"]
 
 
 def test_removing_and_renaming_what_is_durable_while_the_source_hangs(
@@ -175,7 +175,7 @@ def test_removing_and_renaming_what_is_durable_while_the_source_hangs(
     assert (a.mountpoint / "best" / "shard-1").read_bytes() == b"2.1 " * 20_000
     faulty_storage.clear()
     a.umount()
-    assert sorted(os.listdir(a.source)) == ["best", "latest", "m", "m2"]
+    assert listed(a.source) == ["best", "latest", "m", "m2"]
     assert sorted(os.listdir(a.source / "best")) == ["shard-0", "shard-1", "shard-2"]
     assert (a.source / "m2").read_bytes() == b"meta 2"
 
@@ -408,7 +408,7 @@ def test_files_of_the_source_are_replaced_while_it_is_ill(
     a.wait("replicated")
     faulty_storage.clear()
     a.umount()
-    assert sorted(os.listdir(a.source)) == names
+    assert listed(a.source) == names
     assert [(a.source / name).read_text() for name in names] == ["new"] * 3
 
 

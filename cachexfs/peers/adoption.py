@@ -1,0 +1,190 @@
+"""A holder finishes what an owner that died has begun: it commits what is not durable yet.
+
+    an owner has not been heard of for `adopt_after_s`
+      -> its replicas, oldest close first (what comes after `latest` must not come before it):
+         the homes are told who has it now, and say whether somebody else's change counts instead
+         the claim is taken on the source (`cachexfs.claims`)       once, whoever else tries
+         copied to a hidden name, checked, renamed into place (`committing`)
+         the claim is done, the replica is durable, the homes forget the name
+
+Whatever fails is tried again; an owner that is heard of again goes on by itself, and finds the
+claims.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from cachexfs import claims
+from cachexfs.peers import messages as m
+from cachexfs.peers.committing import Result, commit
+from cachexfs.peers.homes import Homes
+from cachexfs.peers.refusal import Refusal
+from cachexfs.peers.store import Store
+
+LOOK_EVERY_S = 1.0
+REMEMBERED = 200
+"""Adopted files that are kept for `status`."""
+FILE_NAME = "adopted.json"
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    replica: m.Replica
+    source: Path
+
+
+class Adoption:
+    """`heard`: when each owner was heard of last, on trio's clock. `homes_of`: by volume."""
+
+    def __init__(
+        self,
+        store: Store,
+        node: str,
+        heard: dict[str, float],
+        homes_of: Callable[[str], Homes | None],
+        report_to: Path,
+        adopt_after_s: float,
+        limiter: trio.CapacityLimiter,
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._heard = heard
+        self._homes_of = homes_of
+        self._report_to = report_to
+        self._adopt_after_s = adopt_after_s
+        self._limiter = limiter
+        self._begun_at_s = 0.0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._begun_at_s = trio.current_time()
+        while True:
+            await trio.sleep(LOOK_EVERY_S)
+            await self.look()
+
+    async def look(self) -> None:
+        """Adopt what is to be adopted now."""
+        replicas = await self._in_thread(self._store.not_durable)
+        if not replicas:
+            return
+        for owner in sorted({replica.owner for replica in replicas} - {self._node}):
+            if self._is_dead(owner):
+                theirs = [replica for replica in replicas if replica.owner == owner]
+                await self._adopt_all(owner, theirs)
+
+    def _is_dead(self, owner: str) -> bool:
+        last_s = self._heard.get(owner, self._begun_at_s)
+        return trio.current_time() - last_s >= self._adopt_after_s
+
+    async def _adopt_all(self, owner: str, replicas: Iterable[m.Replica]) -> None:
+        for replica in sorted(replicas, key=lambda each: (each.closed_at_ns, each.path)):
+            if not self._is_dead(owner):
+                return
+            source = Path(replica.volume)
+            try:
+                result = await self._adopt(_Candidate(replica, source))
+            except (OSError, Refusal) as error:
+                log.warning("%r of %s is not committed yet: %s", replica.path, owner, error)
+                return
+            if result is None:
+                return
+            await self._finish(replica, result)
+
+    async def _adopt(self, candidate: _Candidate) -> Result | None:
+        """What came of one replica; None for nothing yet. Raises OSError, `Refusal`."""
+        replica = candidate.replica
+        if await self._is_beaten(replica):
+            return "superseded"
+        return await self._in_thread(partial(self._commit, candidate))
+
+    async def _is_beaten(self, replica: m.Replica) -> bool:
+        """Whether another node has changed the name since. The homes learn who has it now."""
+        homes = self._homes_of(replica.volume)
+        if homes is None or not replica.parent:
+            return False
+        entry = m.Entry(
+            name=replica.path.rpartition(b"/")[2],
+            stamp=max(replica.closed_at_ns, 1),
+            replica=replica,
+            holders=[self._node],
+        )
+        kept = await homes.register(replica.parent, [entry])
+        return entry.name in kept.beaten_by
+
+    def _commit(self, candidate: _Candidate) -> Result | None:
+        replica, source = candidate.replica, candidate.source
+        if not claims.is_marked(source):
+            raise OSError(2, f"{source} is no source of ours here")
+        digest = claims.digest_of(replica.owner, replica.version)
+        claim = claims.take(source, digest, self._node)
+        if claim == "done":
+            return "there"
+        if isinstance(claim, str):
+            return None
+        opened = self._store.open(replica.volume, replica.path, replica.version)
+        try:
+            result = commit(source, opened.replica, opened.fd, claim)
+        except BaseException:
+            claim.release()
+            raise
+        finally:
+            os.close(opened.fd)
+        if result == "damaged":
+            claim.release()  # another holder may have it whole
+        elif result != "overtaken":
+            claim.done()
+        return None if result == "overtaken" else result
+
+    async def _finish(self, replica: m.Replica, result: Result) -> None:
+        log.warning("%r of %s: %s", replica.path, replica.owner, result)
+        name = replica.path.rpartition(b"/")[2]
+        if result != "damaged":
+            await self._in_thread(partial(self._store.made_durable, replica))
+            homes = self._homes_of(replica.volume)
+            if homes is not None and replica.parent:
+                await homes.forget(replica.parent, [(name, 1 << 62)])
+        await self._in_thread(partial(self._note, replica, result))
+
+    def _note(self, replica: m.Replica, result: Result) -> None:
+        """For `cachexfs status`, which asks no peer."""
+        adopted = read(self._report_to)
+        adopted.append(
+            {
+                "path": os.fsdecode(replica.path),
+                "volume": replica.volume,
+                "owner": replica.owner,
+                "size_bytes": replica.size_bytes,
+                "result": result,
+                "at_s": round(time.time(), 3),
+            }
+        )
+        self._report_to.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._report_to.with_suffix(".new")
+        temporary.write_text(json.dumps(adopted[-REMEMBERED:]))
+        temporary.replace(self._report_to)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The files that were adopted here, oldest first."""
+    with suppress(OSError, ValueError):
+        found: list[dict[str, Any]] = json.loads(path.read_text())
+        return found
+    return []
