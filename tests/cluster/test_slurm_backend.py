@@ -318,18 +318,20 @@ async def test_a_job_that_somebody_else_requeues_is_in_line_anew_and_does_not_st
         await until(lambda: cluster.show(job)["Reason"] == "JobHeldAdmin")
 
 
-async def test_a_job_that_an_operator_releases_is_a_guest(cluster: SlurmCluster) -> None:
+async def test_a_job_that_somebody_releases_while_lazerd_is_away_is_a_guest(
+    cluster: SlurmCluster,
+) -> None:
     job = cluster.sbatch("sleep 60", gpus=2)
-    async with daemon_on(cluster) as daemon:
-        await daemon.sees(Submission, job)
-        await until(lambda: cluster.show(job)["Reason"] == "JobHeldAdmin")
-        cluster.run("scontrol", "release", job)
-        running = await daemon.sees(Running, job)
-        assert running.placement == ((0, 2),)
+    cluster.run("scontrol", "release", job)
+    await until(lambda: cluster.state(job) == "RUNNING")
+    async with daemon_on(cluster, [Known(job, None)]) as daemon:
+        assert (await daemon.sees(Running, job)).placement == ((0, 2),)
         assert daemon.of(Withdrawn, job)
         await daemon.backend.withdraw(job)  # as the daemon does for whoever is withdrawn
         await trio.sleep(0.5)
         assert cluster.state(job) == "RUNNING"
+        cluster.run("scancel", job)
+        await daemon.sees(Ended, job)
 
 
 async def test_a_restarted_daemon_finds_its_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:

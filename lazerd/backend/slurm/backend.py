@@ -54,7 +54,7 @@ CONTROLS_EVERY_S = 60.0
 SLOWEST_S = 5.0
 """The longest wait between two tries to reach slurmctld."""
 
-UNPLACED_S = 30.0
+UNPLACED_S = 10.0
 """A job that Slurm has not started so long after its release is a problem to show."""
 
 REFUSALS_KEPT = 20
@@ -301,12 +301,14 @@ class SlurmBackend:
         return [
             Problem(
                 "NotStarted",
-                f"Slurm has not started {entry.unplaced} on"
-                f" {','.join(self._steering.nodes_of(entry.placement))}.",
-                "Look at `scontrol show job`: CPUs, memory or a limit may be what is missing.",
+                f"Slurm has not started {entry.job_id} on"
+                f" {','.join(self._steering.nodes_of(entry.placement))}:"
+                f" {entry.job.reason or 'no reason given'}.",
+                "CPUs, memory, a limit or a reservation to come may be in the way.",
             )
             for entry in self._steering.entries.values()
-            if entry.unplaced and entry.since_s < late_s
+            if entry.job is not None and not entry.began
+            if entry.released_s is not None and entry.released_s < late_s
         ]
 
     def _failing_launches(self) -> list[Problem]:
