@@ -114,11 +114,12 @@ def _backend(config: Config, given: Parts) -> Backend:
 
 def _slurm(config: Config) -> Backend:
     from lazerd.backend.slurm.backend import SlurmBackend
+    from lazerd.sensor.cluster import sensors_of
 
+    slurm = config.slurm
     try:
-        return SlurmBackend.configured(
-            config.slurm.partitions, config.slurm.options, config.state_dir
-        )
+        eyes = sensors_of(slurm.options)
+        return SlurmBackend.configured(slurm.partitions, slurm.options, config.state_dir, eyes)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

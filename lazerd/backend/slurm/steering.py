@@ -131,8 +131,13 @@ class Steering:
 
     # --- what is seen
 
-    def look(self, snapshot: Snapshot, now_s: float) -> Step:
-        """Reports and orders that follow from what Slurm says now."""
+    def look(
+        self, snapshot: Snapshot, now_s: float, is_clear: Callable[[str], bool] = lambda _: True
+    ) -> Step:
+        """Reports and orders that follow from what Slurm says now.
+
+        `is_clear` says whether a job that Slurm calls ended is off its GPUs as well.
+        """
         glance = Glance(now_s, self.controls, self._roster, self._dependencies.owed)
         steered, others = self._sorted(snapshot.jobs)
         placements = [entry.placement for entry in self.entries.values() if entry.holds]
@@ -144,7 +149,7 @@ class Steering:
             if job_id not in self.entries:
                 self._meet(glance, job_id, job)
         for entry in list(self.entries.values()):
-            self._take(glance, entry, steered.get(entry.job_id))
+            self._take(glance, entry, steered.get(entry.job_id), is_clear)
         for job_id in glance.over:
             self.entries.pop(job_id, None)
         told = {e.job_id for e in self.entries.values() if e.wanted is Wanted.LEAVE}
@@ -187,9 +192,17 @@ class Steering:
         entry.since_s = glance.now_s
         self.entries[job_id] = entry
 
-    def _take(self, glance: Glance, entry: Entry, job: SlurmJob | None) -> None:
-        """One job against what is wanted of it."""
+    def _take(
+        self,
+        glance: Glance,
+        entry: Entry,
+        job: SlurmJob | None,
+        is_clear: Callable[[str], bool],
+    ) -> None:
+        """One job against what is wanted of it. What is still on its GPUs is still completing."""
         seen = seen_of(job)
+        if (entry.wanted, seen) in GIVES_BACK and not is_clear(entry.job_id):
+            seen = Seen.COMPLETING
         entry.since_s = entry.since_s or glance.now_s
         entry.misses = entry.misses + 1 if seen is Seen.MISSING else 0
         if 0 < entry.misses < LOOKS_MISSING:
@@ -257,6 +270,15 @@ TABLE: dict[tuple[Wanted, Seen], Action] = {
     (Wanted.OVER, Seen.PENDING): waiting.hold,
 }
 """The picture above, as data; where there is nothing, nothing is done."""
+
+GIVES_BACK = frozenset(
+    {
+        (Wanted.RUN, Seen.OVER),
+        (Wanted.LEAVE, Seen.PENDING),
+        (Wanted.END, Seen.OVER),
+    }
+)
+"""Where GPUs go back to the engine: only when they are seen empty."""
 
 
 def _array_of(entry: Entry) -> str:
