@@ -142,17 +142,19 @@ class Conductor:
     # --- one cycle -----------------------------------------------------------------------------
 
     async def _until_something_is_due(self) -> None:
-        while not self._inbox:
-            wait_s = float("inf") if self._wake_s is None else self._wake_s - self.now_s()
-            with trio.move_on_after(max(0.0, wait_s)):
+        while not self._inbox and not self._is_time_to_wake(self.now_s()):
+            wait_s = float("inf") if self._wake_s is None else self._clock.until_s(self._wake_s)
+            with trio.move_on_after(wait_s):
                 await self._told.wait()
-            if self._wake_s is not None and self._wake_s <= self.now_s():
-                return
         await trio.lowlevel.checkpoint()
 
+    def _is_time_to_wake(self, now_s: float) -> bool:
+        return self._wake_s is not None and self._wake_s <= now_s
+
     async def _cycle(self) -> None:
-        entries, self._inbox, self._told = self._inbox, [], trio.Event()
         now_s = self.now_s()
+        await trio.sleep(self._clock.rest_s())
+        entries, self._inbox, self._told = self._inbox, [], trio.Event()
         events = self._admitted(entries, now_s)
         actions = self.engine.handle_all(events, now_s) if events else ()
         self.book.take(events, actions, now_s)
@@ -183,7 +185,7 @@ class Conductor:
                 self.book.note(getattr(event, "job_id", ""), facts)
         if not any(isinstance(event, Stuck) for event in events):
             events += self.capacity.due(self.engine.floor.cluster, self._freed(events))
-        if self._wake_s is not None and self._wake_s <= now_s:
+        if self._is_time_to_wake(now_s):
             self._wake_s = None
             events.append(Wakeup())
         return events
