@@ -97,11 +97,11 @@ def test_28_the_grace_holds(daemon: Lazerd) -> None:
     assert "saved" in daemon.output(quick) and "saved" not in daemon.output(late)
 
 
-def test_28_with_a_long_grace_torchrun_leaves_the_signal_to_its_workers(daemon: Lazerd) -> None:
-    show = "echo ${TORCHELASTIC_SIGNALS_TO_HANDLE:-all}"
+def test_28_torchrun_is_told_of_a_grace_that_is_longer_than_its_own(daemon: Lazerd) -> None:
+    show = "echo ${PET_SHUTDOWN_TIMEOUT:-its own}"
     long = daemon.submit("sh", "-c", show, grace_s=600.0)
     short = daemon.submit("sh", "-c", show, grace_s=30.0)
-    for job, said in ((long, "SIGINT,SIGHUP,SIGQUIT\n"), (short, "all\n")):
+    for job, said in ((long, "600\n"), (short, "its own\n")):
         daemon.until_state(job, "ended")
         assert daemon.output(job) == said
 

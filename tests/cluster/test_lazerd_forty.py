@@ -1,4 +1,4 @@
-"""Forty real jobs, and the same as a trace in the replay tool: event by event the same decisions."""
+"""Forty real jobs, and the same as a trace in the replay tool: the same decisions, one by one."""
 
 from __future__ import annotations
 
