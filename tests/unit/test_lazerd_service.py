@@ -33,7 +33,7 @@ def with_slurm(installed: Path) -> Path:
     drop_ins.mkdir()
     example = UNITS / f"{UNIT}.d" / "slurm.conf.example"
     # The user slurm is not on every machine that runs the tests.
-    text = example.read_text().replace("=slurm\n", "=nobody\n")
+    text = example.read_text().replace("=slurm\n", "=daemon\n")
     (drop_ins / "slurm.conf").write_text(text)
     return installed
 
