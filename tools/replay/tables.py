@@ -152,9 +152,8 @@ def _short(row: Row) -> str:
 def _write(traces: Path, cache: Cache, document: Path) -> None:
     """Write every table, with the cells of which all runs are there."""
     for table in TABLES:
-        best = table.policies[-1]
 
-        def shown(rows: Rows, loads: Mapping[str, str], best: str = best) -> str:
+        def shown(rows: Rows, loads: Mapping[str, str], best: str = table.best) -> str:
             return f"{summary(rows, loads, best)}\n{details(rows)}"
 
         _put(document, table.name, list(_of(table, traces)), cache, shown)
