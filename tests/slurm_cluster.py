@@ -128,6 +128,7 @@ class SlurmCluster:
             "munged", "--foreground", f"--socket={self.home}/run/munge.socket",
             f"--key-file={self.home}/munge/key", f"--pid-file={self.home}/munge/pid",
             f"--log-file={self.home}/munge/log", f"--seed-file={self.home}/munge/seed",
+            "--num-threads=10",
         )  # fmt: skip
         self._eventually((self.home / "run/munge.socket").exists, "munged's socket")
         self.start_controller("-i", "-c")
@@ -185,13 +186,20 @@ class SlurmCluster:
 
     def run(self, *command: str, check: bool = True, limit_s: float = 30.0) -> str:
         """What a command printed."""
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False,
-            timeout=limit_s, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        try:
+            done = self._run(command, limit_s)
+        except subprocess.TimeoutExpired as error:
+            said = (error.stderr or b"").decode(errors="replace")
+            raise AssertionError(f"{' '.join(command)}: no end in {limit_s:g} s: {said}") from None
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)}: {done.stderr or done.stdout}")
         return done.stdout
+
+    def _run(self, command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False,
+            timeout=limit_s, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def sbatch(self, script: str, *options: str, gpus: int = 1, user: int | None = None) -> str:
         """Submit; the job's number. `script` goes on after `#!/bin/bash`. `user` is a uid."""
@@ -233,7 +241,7 @@ class SlurmCluster:
         """Whether slurmctld does."""
         try:
             return "UP" in self.run("scontrol", "ping", check=False, limit_s=5)
-        except subprocess.TimeoutExpired:
+        except AssertionError:
             return False
 
     def clear(self) -> None:
@@ -288,9 +296,9 @@ class SlurmCluster:
         text = CONF.format(host=socket.gethostname(), port=self.port, home=self.home)
         settings = dict(line.split("=", 1) for line in text.split("\n") if line)
         settings |= {
-            "KillWait": "4",
+            "KillWait": "2",
             "MinJobAge": "300",
-            "SchedulerParameters": "bf_interval=1,sched_interval=1",
+            "SchedulerParameters": "bf_interval=1,sched_interval=1,batch_sched_delay=0",
         }
         if self.steered:
             settings["JobSubmitPlugins"] = "lua"
