@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import os
 import random
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -197,6 +199,24 @@ def test_killed_during_a_departure(tmp_path: Path) -> None:
         assert 2.5 < time.monotonic() - began < 8.0
         assert daemon.output(job).count("told") == 1
         assert daemon.explain(job)["preemptions"] == 1
+
+
+def test_after_a_reboot_jobs_are_pending_again(tmp_path: Path) -> None:
+    with lazerd(tmp_path) as daemon:
+        first = daemon.submit("sleep", "60", gpus=4)
+        daemon.until_state(first, "setup")
+        daemon.working(first)
+        waiting = daemon.submit("sleep", "60", gpus=4)
+        daemon.kill()
+        for pid in daemon.left():  # what a reboot does: no process is left, and no /run
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(daemon.state / "jobs")
+        with contextlib.closing(sqlite3.connect(daemon.state / FILE)) as db, db:
+            db.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'")
+        daemon.start()
+        found = daemon.until_state(first, "setup")
+        assert (found["attempt"], found["exit_code"]) == (2, None)
+        assert daemon.rows()[waiting]["state"] == "pending"
 
 
 # --- the store ------------------------------------------------------------------------------------
