@@ -57,23 +57,21 @@ class Legs:
     def writing(self, content: Content) -> None:
         """A program begins to write it; the size is not known yet."""
         key = Key("capture", content.ino, content.version)
-        self.recorder.begin(key, 0, keep=self.recorder.is_due(), job=content.job)
+        self.recorder.begin(key, 0, keep=self.recorder.is_due("capture"), job=content.job)
 
     def depart(self, content: Content, path: Path, peers: Sequence[str]) -> None:
         """The way of a captured file begins. `peers`: those that it is sent to now."""
         keep, traffic = self.recorder.is_due(), self.traffic(peers)
         copies = self.replicate(content, path, peers, keep=keep) if peers else None
-        if path == "replica" and peers:  # its flush begins later
-            self._begin(Key("safe", *content[:2]), content, path, keep, forecast=copies)
-            return
-        beside = traffic.replicating_bytes + (content.size_bytes if peers else 0)
-        flush = self._flush(content, path, traffic.flushing_bytes, beside, keep=keep)
-        durable = safe = None
-        if flush is not None:
-            commit = self.model.whole(Leg("commit", content.size_bytes))
-            durable = safe = then(flush, commit, COARSE)
-        if durable is not None and copies is not None:
-            safe = earlier(copies, durable)
+        waits = path == "replica" and bool(peers)  # its flush begins when the peers have it
+        beside = traffic.replicating_bytes + content.size_bytes * (bool(peers) and not waits)
+        leg = Leg("flush", content.size_bytes, 0.0, traffic.flushing_bytes, beside)
+        if not waits:
+            self._flush(content, path, leg.ahead_bytes, leg.beside_bytes, keep=keep)
+        durable = self._until_durable(leg) if keep else None
+        if waits and durable is not None and copies is not None:
+            durable = then(copies, durable, COARSE)
+        safe = copies if waits else earlier(copies, durable) if copies and durable else durable
         self._begin(Key("durable", *content[:2]), content, path, keep, forecast=durable)
         self._begin(Key("safe", *content[:2]), content, path, keep, forecast=safe)
 
@@ -156,19 +154,24 @@ class Legs:
                 )  # fmt: skip
         flush = legs["flush"][0] if legs["flush"] else None
         commits = legs["commit"] or ([Leg("commit", flush.size_bytes)] if flush else [])
+        commit = commits[0] if commits else None
         replicas = tuple(legs["replicate"]) if copies_missing > 0 else ()
-        return Way(max(copies_missing, 1), replicas, flush, commits[0] if commits else None)
+        durable = self.recorder.running(Key("durable", ino, version))
+        waits = flush is None and commit is None and durable is not None
+        if waits and durable is not None:
+            flush, commit = (Leg(phase, durable.size_bytes) for phase in ("flush", "commit"))
+        return Way(max(copies_missing, 1), replicas, flush, commit, waits)
 
     # --- small steps ----------------------------------------------------------------------------
 
-    def _flush(
-        self, content: Content, path: Path, ahead: int, beside: int, *, keep: bool
-    ) -> Curve | None:
+    def _until_durable(self, flush: Leg) -> Curve:
+        commit = self.model.whole(Leg("commit", flush.size_bytes))
+        return then(self.model.whole(flush), commit, COARSE)
+
+    def _flush(self, content: Content, path: Path, ahead: int, beside: int, *, keep: bool) -> None:
         leg = Leg("flush", content.size_bytes, 0.0, ahead, beside)
         forecast = self.model.whole(leg) if keep else None
-        key = Key("flush", *content[:2])
-        self._begin(key, content, path, keep, ahead, beside, forecast)
-        return forecast
+        self._begin(Key("flush", *content[:2]), content, path, keep, ahead, beside, forecast)
 
     def _begin(
         self,
