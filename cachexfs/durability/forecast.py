@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -100,9 +100,15 @@ class Model:
         key = self._key(leg.phase, leg.source)
         return self._units[key].scaled(self._factor(key, leg))
 
-    def whole_of(self, sample: Sample) -> Curve:
-        """The distribution of a phase's whole time under the load that a sample had."""
-        return self.whole(
+    def drawn(self, leg: Leg) -> Callable[[], Curve]:
+        """`whole` as it is now, to be computed later and in any thread."""
+        key = self._key(leg.phase, leg.source)
+        unit, factor = self._units[key], self._factor(key, leg)
+        return lambda: unit.scaled(factor)
+
+    def drawn_of(self, sample: Sample) -> Callable[[], Curve]:
+        """`drawn` for the size and the load that a sample had."""
+        return self.drawn(
             Leg(
                 sample.phase, sample.size_bytes, ahead_bytes=sample.ahead_bytes,
                 beside_bytes=sample.beside_bytes, source=sample.source,

@@ -54,28 +54,33 @@ def record(number: int, **changes: object) -> Record:
     return Record(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+def drain(recorder: Recorder, *, running: bool) -> list[Record]:
+    """As the keeper's thread gets them."""
+    return [one.complete() for one in recorder.drain(running=running)]
+
+
 # --- the recorder ---------------------------------------------------------------------------------
 
 
 def test_a_phase_from_begin_to_end(recorder: Recorder, clock: Clock) -> None:
     key = Key("flush", 7, 1)
-    recorder.begin(key, 1000, keep=True, job="j", forecast=lognormal(2.0, 0.5))
+    recorder.begin(key, 1000, keep=True, job="j", forecast=lambda: lognormal(2.0, 0.5))
     clock.now_s += 3
     assert recorder.running(key) is not None and recorder.bytes_under_way("flush") == 1000
     recorder.end(key)
-    (made,) = recorder.drain(running=True)
+    (made,) = drain(recorder, running=True)
     assert (made.phase, made.size_bytes, made.elapsed_s, made.state) == ("flush", 1000, 3, "ended")
     assert made.begin_s == 1e9 + 100 and made.job == "j"
     assert len(made.quantiles) == len(LEVELS) and made.quantiles[3] == pytest.approx(2.0, rel=0.01)
     assert made.sample().censored is False and recorder.bytes_under_way("flush") == 0
-    assert recorder.drain(running=True) == []
+    assert drain(recorder, running=True) == []
 
 
 def test_what_is_given_up_is_censored(recorder: Recorder, clock: Clock) -> None:
     recorder.begin(Key("flush", 7, 1), 1000, keep=True)
     clock.now_s += 5
     recorder.give_up(recorder.of(7))
-    (made,) = recorder.drain(running=False)
+    (made,) = drain(recorder, running=False)
     assert made.sample().censored and made.elapsed_s == 5
     assert made.forecast() is None
 
@@ -85,7 +90,7 @@ def test_what_is_still_running_is_seen_again_and_again(recorder: Recorder, clock
     seen = []
     for _ in range(2):
         clock.now_s += 5
-        seen += recorder.drain(running=True)
+        seen += drain(recorder, running=True)
     assert [one.elapsed_s for one in seen] == [5, 10]
     assert {one.id for one in seen} == {1} and seen[0].state == "running"
     assert samples(seen)[1].censored
@@ -94,7 +99,7 @@ def test_what_is_still_running_is_seen_again_and_again(recorder: Recorder, clock
 def test_one_that_begins_again_gives_the_first_up(recorder: Recorder) -> None:
     for _ in range(2):
         recorder.begin(Key("flush", 7, 1), 1000, keep=True)
-    assert [one.state for one in recorder.drain(running=True)] == ["given up", "running"]
+    assert [one.state for one in drain(recorder, running=True)] == ["given up", "running"]
     assert recorder.bytes_under_way("flush") == 1000
 
 
@@ -105,7 +110,7 @@ def test_of_many_files_some_are_kept_and_the_bytes_of_all_are_counted(
         recorder.begin(Key("flush", ino, 1), 10, keep=recorder.is_due())
         clock.now_s += PACE_S / 16
     assert recorder.bytes_under_way("flush") == 20_000
-    kept = recorder.drain(running=True)
+    kept = drain(recorder, running=True)
     assert [one.begin_s for one in kept[:BURST]] == pytest.approx(
         [1e9 + 100 + i * PACE_S / 16 for i in range(BURST)]
     )
@@ -118,7 +123,7 @@ def test_a_capture_is_scored_for_the_size_it_turned_out_to_have(
     recorder.begin(Key("capture", 7, 1), 0, keep=True)
     clock.now_s += 1
     recorder.end(Key("capture", 7, 1), 2_000_000_000)
-    (made,) = recorder.drain(running=False)
+    (made,) = drain(recorder, running=False)
     assert made.size_bytes == 2_000_000_000 and made.quantiles[3] == pytest.approx(1.0, rel=0.1)
 
 
@@ -157,7 +162,7 @@ def test_the_way_of_a_file_on_both_ways(recorder: Recorder, clock: Clock) -> Non
     assert way.flush is None and way.replicas == () and way.commit is not None
     clock.now_s += 1
     legs.committed(7, 1)
-    made = {one.phase: one for one in recorder.drain(running=True)}
+    made = {one.phase: one for one in drain(recorder, running=True)}
     took = {phase: one.elapsed_s for phase, one in made.items()}
     assert took == {
         "capture": 0, "replicate": 2, "flush": 2, "commit": 1, "safe": 2, "durable": 3
