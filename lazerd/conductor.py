@@ -181,6 +181,7 @@ class Conductor:
         for watcher in self.watchers:
             watcher(now_s, events, actions, changed)
         for action in actions:
+            log.log(logging.DEBUG if isinstance(action, WakeAt) else logging.INFO, "%s", action)
             await self._do(action)
         for record in changed:
             if record.state == "ended":

@@ -95,7 +95,7 @@ class Checkpoints(_Section, frozen=True):
 
     cachexfs: bool = True
     state_dir: str = "/run/cachexfs"
-    poll: Duration = Duration(5.0)
+    poll: Duration = Duration(1.0)
     level: Literal["replicated", "durable"] = "replicated"
 
 

@@ -221,6 +221,7 @@ class _Daemon:
             checkpoints.CacheXMounts(Path(settings.state_dir)),
             sender,
             settings.poll,
+            lambda: any(record.holds_gpus for record in self.conductor.book.records.values()),
         )
 
     async def _show_metrics(
