@@ -63,6 +63,14 @@ def test_hold_and_release(daemon: Lazerd) -> None:
     daemon.until(lambda: waiting in daemon.history())
 
 
+def test_one_of_several_jobs_has_ended(daemon: Lazerd) -> None:
+    jobs = [daemon.submit("sleep", "60"), daemon.submit("true"), daemon.submit("sleep", "60")]
+    daemon.until(lambda: jobs[1] in daemon.history())
+    said = daemon.run("cancel", *jobs, code=1)
+    assert said == "lazer: there is no job 2 that has not ended"
+    daemon.until(lambda: set(jobs) == set(daemon.history()))
+
+
 def test_the_job_finds_what_it_needs(daemon: Lazerd) -> None:
     job = daemon.run(
         "submit", "--parsable", "--gpus", "2", "-o", "out-%j", "--", "sh", "-c",
