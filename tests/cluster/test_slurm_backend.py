@@ -55,8 +55,8 @@ echo "the shell saw $?"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
-    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+def shared() -> Iterator[SlurmCluster]:
+    with slurm_cluster() as cluster:
         yield cluster
 
 
@@ -265,6 +265,7 @@ async def test_a_reservation_closes_its_nodes_and_its_jobs_are_left_to_slurm(
             job = cluster.sbatch("sleep 30", "--reservation=r1")
             await until(lambda: cluster.squeue()[job] == ("RUNNING", "n3"))
             assert not daemon.of(Submission, job)
+            await until(lambda: job in daemon.backend.facts()["not_steered"])
             assert daemon.backend.facts()["not_steered"][job] == "it runs in the reservation r1"
         finally:
             cluster.run("scancel", job)
@@ -335,7 +336,8 @@ async def test_a_job_that_somebody_releases_while_lazerd_is_away_is_a_guest(
 
 
 async def test_a_restarted_daemon_finds_its_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
-    jobs = [cluster.sbatch("trap '' TERM; sleep 60") for _ in range(4)]
+    scripts = ("sleep 60", "trap '' TERM; sleep 60", "sleep 60", "sleep 60")
+    jobs = [cluster.sbatch(script) for script in scripts]
     async with daemon_on(cluster, state_dir=tmp_path) as daemon:
         await daemon.start(jobs[0], ((0, 1),))
         await daemon.start(jobs[1], ((1, 1),))

@@ -50,9 +50,7 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     partitions = ("PartitionName=low Default=YES", "PartitionName=high")
-    with slurm_cluster(
-        tmp_path / "slurm", nodes=2, gpus=2, partitions=partitions, steered=("low", "high")
-    ) as cluster:
+    with slurm_cluster(nodes=2, gpus=2, partitions=partitions, steered=("low", "high")) as cluster:
         lazerd = Lazerd(tmp_path / "lazerd", cluster.conf)
         lazerd.start()
         try:

@@ -26,8 +26,8 @@ PACE = Pace(interval_s=0.05, answer_s=2.0, first_wait_s=0.05, longest_wait_s=0.1
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[SlurmCluster]:
-    with slurm_cluster(tmp_path / "slurm", nodes=2, gpus=1) as made:
+def cluster() -> Iterator[SlurmCluster]:
+    with slurm_cluster(nodes=2, gpus=1) as made:
         yield made
 
 

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 CONTROLS_EVERY_S = 60.0
 """How often `scontrol show config` and the partitions are read again."""
 
-SLOWEST_S = 5.0
+SLOWEST_S = 2.0
 """The longest wait between two tries to reach slurmctld."""
 
 UNPLACED_S = 10.0
