@@ -197,8 +197,8 @@ async def test_an_array_keeps_to_its_limit_and_its_tasks_go_one_by_one(
         assert [cluster.squeue()[task] for task in tasks[:2]] == [("RUNNING", "n1"),
                                                                   ("RUNNING", "n2")]  # fmt: skip
         assert {cluster.squeue()[task][0] for task in tasks[2:]} == {"PENDING"}
-        await daemon.backend.preempt(tasks[0], 15, 4.0)
-        await daemon.sees(Gone, tasks[0])
+        await daemon.backend.preempt(tasks[0], 15, 10.0)
+        assert not (await daemon.sees(Gone, tasks[0])).killed
         cluster.run("scancel", tasks[0])
         await daemon.sees(Withdrawn, tasks[0])
         await daemon.sees(Eligible, tasks[2])

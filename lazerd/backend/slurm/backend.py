@@ -224,11 +224,10 @@ class SlurmBackend:
             await reports.send(Together(tuple(made)))
 
     async def _say_lost(self, why: str, reports: Reports) -> None:
-        if not self._lost:
+        is_new, self._lost, self._source = not self._lost, why, None
+        if is_new:
             log.warning("slurm cannot be reached: %s", why)
             await reports.send(BackendLost(why))
-        self._lost = why
-        self._source = None
 
     async def _carry_out(self, orders: Sequence[Order]) -> None:
         """All orders side by side; the first that shows that Slurm is away ends the round."""

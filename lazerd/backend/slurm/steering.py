@@ -152,6 +152,8 @@ class Steering:
             self._take(glance, entry, steered.get(entry.job_id), is_clear)
         for job_id in glance.over:
             self.entries.pop(job_id, None)
+        for job_id in self._submitted_s.keys() - steered.keys():
+            del self._submitted_s[job_id]
         told = {e.job_id for e in self.entries.values() if e.wanted is Wanted.LEAVE}
         for order in self._dependencies.look(steered, told):
             glance.order(order)
@@ -177,18 +179,18 @@ class Steering:
             glance.order(orders.release(job_id, mark))
 
     def _meet(self, glance: Glance, job_id: str, job: SlurmJob) -> None:
-        """A job that is new here."""
+        """A job that is new here, unless it is over."""
+        seen = seen_of(job)
+        if seen not in (Seen.PENDING, Seen.RUNNING):
+            return
         spec, signal_number = spec_of(job, job_id, glance.widest, self.controls)
         # A requeue sets SubmitTime anew; its place in line is that of the first.
         spec = replace(spec, submitted_s=self._submitted_s.setdefault(job_id, spec.submitted_s))
         entry = Entry(job_id, signal_number=signal_number, grace_s=spec.grace_s, job=job)
-        seen = seen_of(job)
         if seen is Seen.PENDING:
             glance.report(Submission(spec, signal_number))
-        elif seen is Seen.RUNNING:
-            waiting.found_running(glance, entry, job)
         else:
-            return
+            waiting.found_running(glance, entry, job)
         entry.since_s = glance.now_s
         self.entries[job_id] = entry
 
