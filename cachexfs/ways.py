@@ -21,6 +21,7 @@ All is called in the event loop, and only `clear_to_flush` and `run` await.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -215,6 +216,8 @@ class Ways:
         if self._path == "auto":
             decision = self._automatic(node, size_bytes, traffic)
             self._legs.recorder.decided(self._describe(node), decision)
+            assert node.life is not None
+            node.life.note(decision.sentence(), time.time())
             return decision
         # What the replica's time was forecast to be is the measure of patience with a held flush.
         offers = self._recent(size_bytes, traffic).offers if self._path == "replica" else ()

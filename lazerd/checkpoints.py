@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,10 +98,17 @@ async def follow(
     mounts: Mounts,
     reports: trio.MemorySendChannel[Report | Together],
     poll_s: float,
+    is_wanted: Callable[[], bool],
 ) -> None:
-    """Ask every `poll_s`, until cancelled; a mount that does not answer says nothing."""
+    """Ask every `poll_s` while `is_wanted`, until cancelled.
+
+    A mount that does not answer says nothing. Files that are safe before they were ever seen are
+    not noticed: the engine then takes the checkpoint before for the last one.
+    """
     while True:
         await trio.sleep(poll_s)
+        if not is_wanted():
+            continue
         answers = await trio.to_thread.run_sync(mounts.reports, abandon_on_cancel=True)
         now_s = time.time()
         for job_id, closed in checkpoints.see(answers, now_s).items():

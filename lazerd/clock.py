@@ -17,3 +17,14 @@ class Clock:
     def now_s(self) -> float:
         """Now."""
         return time.monotonic() + self._offset_s
+
+    def until_s(self, at_s: float) -> float:
+        """How long to wait until it is `at_s`, in seconds of whoever waits."""
+        return max(0.0, at_s - self.now_s())
+
+    def rest_s(self) -> float:
+        """How long the instant still lasts that it is now: what happens in it is decided together.
+
+        Nothing here: two things that happen at once are told at once, by whoever sees them.
+        """
+        return 0.0

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +43,7 @@ T = TypeVar("T")
 
 COMPACT_EVERY = 5_000
 """Cycles that are replayed at most at a start: some seconds."""
+CYCLES_REMEMBERED = 100
 RETRY_S = 1.0
 """Between two attempts to store a cycle on a disk that is full."""
 
@@ -73,6 +76,8 @@ class Conductor:
         self.trouble: StoreFull | None = None
         """Why nothing can be stored at the moment."""
         self.watchers: list[Watcher] = []
+        self.cycles: deque[tuple[float, float]] = deque(maxlen=CYCLES_REMEMBERED)
+        """Of each cycle: seconds until it was decided, and until it was stored."""
         self._store, self._backend, self._clock = store, backend, clock
         self._fingerprint = fingerprint
         self._seq, self._since_compact = restored.seq, restored.replayed
@@ -81,15 +86,22 @@ class Conductor:
         self._told = trio.Event()
         self._nodes = ""
         self._store_is_free = trio.Lock()
+        self._mourned: set[str] = set()
         self._resubmit()
 
     def now_s(self) -> float:
         """The time that the engine is told."""
         return self._clock.now_s()
 
+    def mourn(self, events: Iterable[Event]) -> None:
+        """Jobs that are gone, which no backend will report; said before `known` is asked."""
+        told = tuple(events)
+        self._mourned.update(event.job_id for event in told if isinstance(event, Gone))
+        self.note(*told)
+
     def known(self) -> list[Known]:
         """The living jobs, as a backend wants to know them."""
-        return [_known(record) for record in self.book.records.values()]
+        return [_known(r) for r in self.book.records.values() if r.job_id not in self._mourned]
 
     async def tell(self, *events: Event, records: Iterable[Record] = ()) -> list[bool]:
         """Hand events to the next cycle; answers, once it is stored, which of them could be.
@@ -142,28 +154,34 @@ class Conductor:
     # --- one cycle -----------------------------------------------------------------------------
 
     async def _until_something_is_due(self) -> None:
-        while not self._inbox:
-            wait_s = float("inf") if self._wake_s is None else self._wake_s - self.now_s()
-            with trio.move_on_after(max(0.0, wait_s)):
+        while not self._inbox and not self._is_time_to_wake(self.now_s()):
+            wait_s = float("inf") if self._wake_s is None else self._clock.until_s(self._wake_s)
+            with trio.move_on_after(wait_s):
                 await self._told.wait()
-            if self._wake_s is not None and self._wake_s <= self.now_s():
-                return
         await trio.lowlevel.checkpoint()
 
+    def _is_time_to_wake(self, now_s: float) -> bool:
+        return self._wake_s is not None and self._wake_s <= now_s
+
     async def _cycle(self) -> None:
-        entries, self._inbox, self._told = self._inbox, [], trio.Event()
         now_s = self.now_s()
+        await trio.sleep(self._clock.rest_s())
+        entries, self._inbox, self._told = self._inbox, [], trio.Event()
+        began_s = time.perf_counter()
         events = self._admitted(entries, now_s)
         actions = self.engine.handle_all(events, now_s) if events else ()
         self.book.take(events, actions, now_s)
         self._heed(events, actions)
         changed = self.book.changed()
+        decided_s = time.perf_counter()
         await self._keep(now_s, events, actions, changed)
+        self.cycles.append((decided_s - began_s, time.perf_counter() - began_s))
         for entry in entries:
             entry.stored.set()
         for watcher in self.watchers:
             watcher(now_s, events, actions, changed)
         for action in actions:
+            log.log(logging.DEBUG if isinstance(action, WakeAt) else logging.INFO, "%s", action)
             await self._do(action)
         for record in changed:
             if record.state == "ended":
@@ -183,7 +201,7 @@ class Conductor:
                 self.book.note(getattr(event, "job_id", ""), facts)
         if not any(isinstance(event, Stuck) for event in events):
             events += self.capacity.due(self.engine.floor.cluster, self._freed(events))
-        if self._wake_s is not None and self._wake_s <= now_s:
+        if self._is_time_to_wake(now_s):
             self._wake_s = None
             events.append(Wakeup())
         return events

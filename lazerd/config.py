@@ -51,10 +51,13 @@ class Daemon(_Section, frozen=True):
 
 
 class Policy(_Section, frozen=True):
-    """The policy by name, and where the durations of jobs come from."""
+    """The policy by name, and where the durations of jobs come from.
+
+    "given": what `lazer submit --estimate` said, and history for a job of which nothing was said.
+    """
 
     name: str = "lazer"
-    information: Literal["given", "history", "none"] = "history"
+    information: Literal["given", "history", "none"] = "given"
 
 
 class Jobs(_Section, frozen=True):
@@ -92,7 +95,7 @@ class Checkpoints(_Section, frozen=True):
 
     cachexfs: bool = True
     state_dir: str = "/run/cachexfs"
-    poll: Duration = Duration(5.0)
+    poll: Duration = Duration(1.0)
     level: Literal["replicated", "durable"] = "replicated"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trio
 
-from lazerd import __version__, checkpoints, metrics
+from lazerd import __version__, checkpoints, metrics, reboot
 from lazerd.backend import cgroup, jobdir
 from lazerd.backend.local import LocalBackend
 from lazerd.backend.protocol import REPORTS_AHEAD, Backend, NoSensor, Report, Sensor, Together
@@ -79,9 +79,11 @@ def _compose(config: Config, store: Store, given: Parts) -> _Daemon:
     clock = given.clock(restored.at_s)
     backend = given.backend or _backend(config, given)
     conductor = Conductor(restored, store, backend, clock, mark)
+    if config.backend == "local" and reboot.has_rebooted(store):
+        conductor.mourn(reboot.lost(list(restored.book.records.values())))
     hearing = Hearing(conductor, uid_of)
     answers = Answers(conductor, hearing, backend)
-    tally = Tally(answers.reason)
+    tally = Tally(answers.reasons)
     answers.tally = tally
     conductor.watchers.append(tally.watch)
     verbs = Verbs(
@@ -114,11 +116,12 @@ def _backend(config: Config, given: Parts) -> Backend:
 
 def _slurm(config: Config) -> Backend:
     from lazerd.backend.slurm.backend import SlurmBackend
+    from lazerd.sensor.cluster import sensors_of
 
+    slurm = config.slurm
     try:
-        return SlurmBackend.configured(
-            config.slurm.partitions, config.slurm.options, config.state_dir
-        )
+        eyes = sensors_of(slurm.options)
+        return SlurmBackend.configured(slurm.partitions, slurm.options, config.state_dir, eyes)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -218,12 +221,13 @@ class _Daemon:
             checkpoints.CacheXMounts(Path(settings.state_dir)),
             sender,
             settings.poll,
+            lambda: any(record.holds_gpus for record in self.conductor.book.records.values()),
         )
 
     async def _show_metrics(
         self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        shown = metrics.Metrics(self.tally, self.answers.reason)
+        shown = metrics.Metrics(self.tally, self.answers.reasons)
         await metrics.serve(
             shown,
             self.config.daemon.metrics_address,

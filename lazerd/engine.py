@@ -223,8 +223,9 @@ class Engine:
                 plan = self._orchestrator.plan(job)
                 if plan is not None:
                     self._carry_out(plan)
-                elif reserved is None:
-                    reserved = self._orchestrator.reservation(job)
+                else:
+                    self.floor.look_again(job, self._orchestrator.again_s, self.now_s)
+                    reserved = reserved or self._orchestrator.reservation(job)
             elif reserved is None or not reserved.is_delayed_by(job, placement, self.now_s):
                 self._start(job, placement)
             if job.phase is Phase.PENDING:

@@ -7,7 +7,7 @@ never looks into the engine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,12 +23,14 @@ EVERY_S = 2.0
 class Metrics:
     """What is shown; `update` brings it up to date."""
 
-    def __init__(self, tally: Tally, reason_of: Callable[[Record], str]) -> None:
+    def __init__(
+        self, tally: Tally, reasons_of: Callable[[Sequence[Record]], Sequence[str]]
+    ) -> None:
         from prometheus_client import CollectorRegistry, Gauge
         from prometheus_client.metrics import Counter as Total
 
         self.registry = CollectorRegistry()
-        self._tally, self._reason_of = tally, reason_of
+        self._tally, self._reasons_of = tally, reasons_of
         self._shown: Counter[tuple[Any, ...]] = Counter()
 
         def gauge(name: str, text: str, *labels: str) -> Any:
@@ -49,13 +51,11 @@ class Metrics:
             "gpu_seconds": total("gpu_seconds", "GPU time by phase of the job", "phase"),
         }
 
-    def update(self, records: Iterable[Record]) -> None:
+    def update(self, records: Sequence[Record]) -> None:
         """Copy what has been counted."""
-        tally, states, reasons = self._tally, Counter[str](), Counter[str]()
-        for record in records:
-            states[record.state] += 1
-            if reason := self._reason_of(record):
-                reasons[reason] += 1
+        tally = self._tally
+        states: Counter[str] = Counter(record.state for record in records)
+        reasons = Counter(filter(None, self._reasons_of(records)))
         for family, counts in ((self._jobs, states), (self._pending, reasons)):
             family.clear()
             for label, count in counts.items():
@@ -84,7 +84,7 @@ async def serve(
     metrics: Metrics,
     address: str,
     port: int,
-    records: Callable[[], Iterable[Record]],
+    records: Callable[[], Sequence[Record]],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer scrapes until cancelled. Raises `LazerError` when the port is taken."""

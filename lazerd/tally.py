@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from lazerd.book import Record
 from lazerd.model.actions import Action, Kill, Preempt, Start
@@ -11,13 +12,15 @@ from lazerd.model.events import Cancelled, Event, Submitted
 
 DEFERRED = "Deferred"
 """What the reasons of jobs whose preemption is put off begin with."""
+LOOKED_AT = 50
+"""Jobs whose reason is looked at in a cycle: what is put off is near the head of the line."""
 PHASES = ("setup", "work", "leaving")
 
 
 class Tally:
-    """Watches every cycle. `reason_of` tells why a job waits, after the cycle."""
+    """Watches every cycle. `reasons_of` tells why jobs wait, after the cycle."""
 
-    def __init__(self, reason_of: Callable[[Record], str]) -> None:
+    def __init__(self, reasons_of: Callable[[Sequence[Record]], Sequence[str]]) -> None:
         self.submitted = 0
         self.starts = 0
         self.preemptions: Counter[str] = Counter()
@@ -28,7 +31,7 @@ class Tally:
         self.deferrals_ended: Counter[str] = Counter()
         """By how: the job started as others ended, it preempted after all, it was cancelled."""
         self.gpu_s: dict[str, float] = dict.fromkeys(PHASES, 0.0)
-        self._reason_of = reason_of
+        self._reasons_of = reasons_of
         self._deferred: set[str] = set()
         self._counted: dict[str, tuple[float, ...]] = {}
         self._awaiting: set[str] = set()
@@ -50,10 +53,10 @@ class Tally:
         self.look(record for record in changed if record.state == "pending")
 
     def look(self, records: Iterable[Record]) -> None:
-        """Which of these pending jobs are put off by now."""
-        for record in records:
-            is_deferred = self._reason_of(record).startswith(DEFERRED)
-            if is_deferred and record.job_id not in self._deferred:
+        """Which of these pending jobs are put off by now; the first few are enough."""
+        few = list(islice(records, LOOKED_AT))
+        for record, reason in zip(few, self._reasons_of(few), strict=True):
+            if reason.startswith(DEFERRED) and record.job_id not in self._deferred:
                 self._deferred.add(record.job_id)
                 self.deferrals += 1
 

@@ -17,6 +17,7 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from tests.cluster_of_nodes import free_port
 SBIN = "/usr/sbin:/usr/local/sbin:/sbin"
 LOCAL_MAJOR = 240
 """240 to 254 are for local and experimental use (Documentation/admin-guide/devices.txt)."""
+
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 WAIT_S = 20.0
 LUA = Path(__file__).parent.parent / "lazerd/backend/slurm/job_submit.lua"
@@ -46,7 +49,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 JobAcctGatherType=jobacct_gather/none
-StateSaveLocation={home}/state
+StateSaveLocation={state}
 SlurmdSpoolDir={home}/spool/%n
 SlurmctldPidFile={home}/run/slurmctld.pid
 SlurmdPidFile={home}/run/slurmd-%n.pid
@@ -92,6 +95,8 @@ class SlurmCluster:
     steered: Sequence[str] = ("gpu",)
     port: int = field(default_factory=free_port)
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    state_dir: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="slurm-", dir=MEMORY))
+    """slurmctld writes it under its locks: on a disk that others sync, everybody would wait."""
 
     @property
     def names(self) -> list[str]:
@@ -128,6 +133,7 @@ class SlurmCluster:
             "munged", "--foreground", f"--socket={self.home}/run/munge.socket",
             f"--key-file={self.home}/munge/key", f"--pid-file={self.home}/munge/pid",
             f"--log-file={self.home}/munge/log", f"--seed-file={self.home}/munge/seed",
+            "--num-threads=10",
         )  # fmt: skip
         self._eventually((self.home / "run/munge.socket").exists, "munged's socket")
         self.start_controller("-i", "-c")
@@ -165,6 +171,7 @@ class SlurmCluster:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
+        shutil.rmtree(self.state_dir, ignore_errors=True)
         for device in (self.home / "dev").glob("*"):
             device.unlink()
 
@@ -185,13 +192,20 @@ class SlurmCluster:
 
     def run(self, *command: str, check: bool = True, limit_s: float = 30.0) -> str:
         """What a command printed."""
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, check=False,
-            timeout=limit_s, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        try:
+            done = self._run(command, limit_s)
+        except subprocess.TimeoutExpired as error:
+            said = (error.stderr or b"").decode(errors="replace")
+            raise AssertionError(f"{' '.join(command)}: no end in {limit_s:g} s: {said}") from None
         if check and done.returncode != 0:
             raise AssertionError(f"{' '.join(command)}: {done.stderr or done.stdout}")
         return done.stdout
+
+    def _run(self, command: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False,
+            timeout=limit_s, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def sbatch(self, script: str, *options: str, gpus: int = 1, user: int | None = None) -> str:
         """Submit; the job's number. `script` goes on after `#!/bin/bash`. `user` is a uid."""
@@ -233,7 +247,7 @@ class SlurmCluster:
         """Whether slurmctld does."""
         try:
             return "UP" in self.run("scontrol", "ping", check=False, limit_s=5)
-        except subprocess.TimeoutExpired:
+        except AssertionError:
             return False
 
     def clear(self) -> None:
@@ -255,7 +269,7 @@ class SlurmCluster:
         return len(states) == self.nodes and set(states.values()) == {"idle"}
 
     def _lay_out(self) -> None:
-        for name in ("state", "spool", "log", "dev", "run", "munge", "jobs"):
+        for name in ("spool", "log", "dev", "run", "munge", "jobs"):
             (self.home / name).mkdir(parents=True, exist_ok=True)
         # munged wants a socket that everybody reaches, and a key that nobody else can change.
         for directory in (self.home, self.home / "run", *self.home.parents):
@@ -285,12 +299,14 @@ class SlurmCluster:
         (self.home / "job_submit.lua").write_text(lua)
 
     def _slurm_conf(self) -> str:
-        text = CONF.format(host=socket.gethostname(), port=self.port, home=self.home)
+        text = CONF.format(
+            host=socket.gethostname(), port=self.port, home=self.home, state=self.state_dir
+        )
         settings = dict(line.split("=", 1) for line in text.split("\n") if line)
         settings |= {
-            "KillWait": "4",
+            "KillWait": "2",
             "MinJobAge": "300",
-            "SchedulerParameters": "bf_interval=1,sched_interval=1",
+            "SchedulerParameters": "bf_interval=1,sched_interval=1,batch_sched_delay=0",
         }
         if self.steered:
             settings["JobSubmitPlugins"] = "lua"
@@ -356,11 +372,18 @@ class SlurmCluster:
 
 
 @contextlib.contextmanager
-def slurm_cluster(home: Path, **kwargs: Any) -> Iterator[SlurmCluster]:
-    """A cluster that is stopped at the end, whatever happens."""
-    cluster = SlurmCluster(home, **kwargs)
+def slurm_cluster(home: Path | None = None, **kwargs: Any) -> Iterator[SlurmCluster]:
+    """A cluster that is stopped at the end, whatever happens.
+
+    Without `home` it has a directory of its own, which goes with it. Not pytest's: that is closed
+    to other users again whenever somebody starts pytest, and jobs are submitted by other users.
+    """
+    own = Path(tempfile.mkdtemp(prefix="slurm-")) if home is None else None
+    cluster = SlurmCluster(home or own, **kwargs)  # type: ignore[arg-type]
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
+        if own is not None:
+            shutil.rmtree(own, ignore_errors=True)

@@ -19,6 +19,7 @@ from lazerd.backend.protocol import (
     Withdrawn,
 )
 from lazerd.backend.slurm.backend import SlurmBackend
+from lazerd.backend.slurm.eyes import Eyes
 from lazerd.model.cluster import Placement
 from tests.slurm_cluster import SlurmCluster
 
@@ -85,11 +86,12 @@ async def daemon_on(
     known: Sequence[Known] = (),
     state_dir: Path | None = None,
     steered: Sequence[str] = ("gpu",),
+    eyes: Eyes | None = None,
     **options: object,
 ) -> AsyncIterator[FakeDaemon]:
     """A backend that watches a cluster, as long as the block lasts."""
     settings = {"conf": str(cluster.conf), "poll_s": 0.2, "command_s": 5.0, **options}
-    backend = SlurmBackend.configured(steered, settings, state_dir)
+    backend = SlurmBackend.configured(steered, settings, state_dir, eyes)
     daemon = FakeDaemon(backend)
     sender, receiver = trio.open_memory_channel[Report | Together](256)
     await backend.adopt(known)

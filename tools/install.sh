@@ -34,6 +34,15 @@ as_root() {
 
 # --- apt packages
 
+# Prints the packages of a test cluster of Slurm (tests/slurm_cluster.py) whose programs are missing.
+missing_slurm_packages() {
+  local path=$PATH:/usr/sbin:/sbin
+  PATH=$path have slurmctld || echo slurmctld
+  PATH=$path have slurmd || echo slurmd
+  have scontrol || echo slurm-client
+  PATH=$path have munged || echo munge
+}
+
 # Prints the name of each package that brings a tool or file which is not there.
 missing_packages() {
   have gcc || have cc || echo gcc
@@ -120,6 +129,16 @@ install_system() {
   # shellcheck disable=SC2086  # one word each
   apt_install $packages
   check_system "$python"
+}
+
+# For the tests only, and only where there is apt; without it the tests that need Slurm are skipped.
+install_slurm() {
+  local packages
+  packages=$(missing_slurm_packages)
+  [ -n "$packages" ] || return 0
+  # shellcheck disable=SC2086  # one word each
+  if have apt-get && { is_root || have sudo; } && (apt_install $packages); then return 0; fi
+  say "no Slurm here; the tests that need it are skipped"
 }
 
 check_system() {

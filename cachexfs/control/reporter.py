@@ -48,6 +48,10 @@ class Outlooks(Protocol):
     def etas(self, node: Node) -> tuple[float | None, float | None]: ...
 
 
+FORECAST_AT_MOST = 500
+"""Files on their way whose times are forecast: 50 us each, and a report must not hold up others."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What does not change while a mount lives."""
@@ -85,11 +89,11 @@ class Reporter:
         """How the mount is now."""
         return r.Report(version=__version__, mounts=[self._mount()])
 
-    def file(self, node: Node) -> r.FileReport:
+    def file(self, node: Node, *, forecast: bool = True) -> r.FileReport:
         """One file. Only files of ours have a state that can be less than durable."""
         life = node.life
         age = (time.time_ns() - node.settled_at_ns) / 1e9 if node.settled_at_ns else 0.0
-        eta_replicated_s, eta_durable_s = self._outlooks.etas(node)
+        eta_replicated_s, eta_durable_s = self._outlooks.etas(node) if forecast else (None, None)
         return r.FileReport(
             path=os.fsdecode(self._tree.path_of(node)),
             size_bytes=self.size_of(node),
@@ -113,7 +117,8 @@ class Reporter:
         files = [node for node in self._tree.captured() if node.names]
         state_of = self._safety.state_of
         unsafe = [n for n in files if state_of(n) in (State.OPEN, State.CAPTURED)]
-        pending = [self.file(n) for n in files if state_of(n) is not State.DURABLE]
+        late = [n for n in files if state_of(n) is not State.DURABLE]
+        pending = [self.file(n, forecast=i < FORECAST_AT_MOST) for i, n in enumerate(late)]
         problems = [problem for source in self._problems for problem in source()]
         problems += self._lost(files) + self._only_at_peers(files)
         usage = self._tier.usage()

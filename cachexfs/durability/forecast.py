@@ -6,8 +6,9 @@ expected to end in the second that a flush takes as a rule.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -36,13 +37,15 @@ class Way:
     """What a file still has before it. `replicas`: a leg for each peer that gets a copy.
 
     `replicas` is empty when none is on its way, and `flush` None when it is done (or was with the
-    commit in one); both None: nothing is on its way to the shared file system.
+    commit in one); both None: nothing is on its way to the shared file system. `flush_waits`: it
+    begins when the replicas are there.
     """
 
     copies_wanted: int = 1
     replicas: tuple[Leg, ...] = ()
     flush: Leg | None = None
     commit: Leg | None = None
+    flush_waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +100,15 @@ class Model:
         key = self._key(leg.phase, leg.source)
         return self._units[key].scaled(self._factor(key, leg))
 
-    def whole_of(self, sample: Sample) -> Curve:
-        """The distribution of a phase's whole time under the load that a sample had."""
-        return self.whole(
+    def drawn(self, leg: Leg) -> Callable[[], Curve]:
+        """`whole` as it is now, to be computed later and in any thread."""
+        key = self._key(leg.phase, leg.source)
+        unit, factor = self._units[key], self._factor(key, leg)
+        return lambda: unit.scaled(factor)
+
+    def drawn_of(self, sample: Sample) -> Callable[[], Curve]:
+        """`drawn` for the size and the load that a sample had."""
+        return self.drawn(
             Leg(
                 sample.phase, sample.size_bytes, ahead_bytes=sample.ahead_bytes,
                 beside_bytes=sample.beside_bytes, source=sample.source,
@@ -131,13 +140,16 @@ class Model:
     def durable(self, way: Way) -> Curve | None:
         """Time until the shared file system holds it."""
         legs = [self.left(leg) for leg in (way.flush, way.commit) if leg is not None]
-        if not legs:
-            return None
-        return legs[0] if len(legs) == 1 else then(legs[0], legs[1])
+        first = self.replicated(way) if way.flush_waits else None
+        stretches = [first, *legs] if legs and first is not None else legs
+        return functools.reduce(then, stretches) if stretches else None
 
     def outlook(self, way: Way) -> Outlook:
         """All three times of a file."""
-        return _outlook(self.replicated(way), self.durable(way))
+        replicated, durable = self.replicated(way), self.durable(way)
+        if way.flush_waits and replicated is not None:
+            return Outlook(replicated, durable, replicated)
+        return _outlook(replicated, durable)
 
     def checkpoint(self, ways: Sequence[Way]) -> Outlook:
         """All three times of files that belong together: those of the slowest.
@@ -165,7 +177,10 @@ class Model:
         two dominates, as the flush of a large file or the commit of a small one does.
         """
         legs = [leg for leg in (way.flush, way.commit) if leg is not None]
-        return sum(self.left_at(leg, 0.5) for leg in legs) if legs else None
+        if not legs:
+            return None
+        waits_s = self.eta_replicated_s(way) if way.flush_waits else None
+        return (waits_s or 0.0) + sum(self.left_at(leg, 0.5) for leg in legs)
 
     def _key(self, phase: str, source: str) -> tuple[str, str]:
         return (phase, source) if (phase, source) in self._fits else (phase, "")

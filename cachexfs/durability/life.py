@@ -103,6 +103,11 @@ class Life:
         del self.chapters[:-STORY_LENGTH]
         return move.effects
 
+    def note(self, sentence: str, now_s: float) -> None:
+        """Put something into the story that is no event: why a way was chosen."""
+        self.chapters.append(Chapter(now_s, sentence, self.state))
+        del self.chapters[:-STORY_LENGTH]
+
     def reached(self, level: State, version: int) -> bool:
         """Whether `version`, or a later one, is at least as safe as `level`."""
         if level >= State.DURABLE:

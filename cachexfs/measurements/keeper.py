@@ -18,8 +18,7 @@ import trio
 
 from cachexfs.durability.forecast import Model
 from cachexfs.durability.lost_work import Lifetime
-from cachexfs.measurements.record import Record
-from cachexfs.measurements.recorder import Recorder
+from cachexfs.measurements.recorder import Drained, Recorder
 from cachexfs.measurements.store import FILE_NAME, Store
 
 log = logging.getLogger(__name__)
@@ -121,10 +120,10 @@ class Keeper:
         self._save(self.recorder.drain(running=running), self.recorder.drain_decisions(), orderly)
 
     def _save(
-        self, records: list[Record], decisions: list[tuple[float, str, str]], orderly: bool
+        self, drained: list[Drained], decisions: list[tuple[float, str, str]], orderly: bool
     ) -> None:
         if self._store is not None:
-            self._store.save(records)
+            self._store.save([one.complete() for one in drained])
             self._store.save_decisions(decisions)
             self._store.alive(self._boot, time.time(), orderly=orderly)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from cachexfs.durability.composition import COARSE, earlier, of_copies, then
+from cachexfs.durability.composition import earlier, of_copies, then
 from cachexfs.durability.forecast import Leg, Model, Way
 from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.paths import Path, Traffic
-from cachexfs.measurements.recorder import Key, Recorder
+from cachexfs.measurements.recorder import Forecast, Key, Recorder
 
 
 class Content(NamedTuple):
@@ -57,44 +57,43 @@ class Legs:
     def writing(self, content: Content) -> None:
         """A program begins to write it; the size is not known yet."""
         key = Key("capture", content.ino, content.version)
-        self.recorder.begin(key, 0, keep=self.recorder.is_due(), job=content.job)
+        self.recorder.begin(key, 0, keep=self.recorder.is_due("capture"), job=content.job)
 
     def depart(self, content: Content, path: Path, peers: Sequence[str]) -> None:
         """The way of a captured file begins. `peers`: those that it is sent to now."""
         keep, traffic = self.recorder.is_due(), self.traffic(peers)
         copies = self.replicate(content, path, peers, keep=keep) if peers else None
-        if path == "replica" and peers:  # its flush begins later
-            self._begin(Key("safe", *content[:2]), content, path, keep, forecast=copies)
-            return
-        beside = traffic.replicating_bytes + (content.size_bytes if peers else 0)
-        flush = self._flush(content, path, traffic.flushing_bytes, beside, keep=keep)
-        durable = safe = None
-        if flush is not None:
-            commit = self.model.whole(Leg("commit", content.size_bytes))
-            durable = safe = then(flush, commit, COARSE)
+        waits = path == "replica" and bool(peers)  # its flush begins when the peers have it
+        beside = traffic.replicating_bytes + content.size_bytes * (bool(peers) and not waits)
+        leg = Leg("flush", content.size_bytes, 0.0, traffic.flushing_bytes, beside)
+        if not waits:
+            self._flush(content, path, leg.ahead_bytes, leg.beside_bytes, keep=keep)
+        durable = safe = self._until_durable(leg) if keep else None
         if durable is not None and copies is not None:
-            safe = earlier(copies, durable)
+            safe = copies if waits else _composed(earlier, copies, durable)
+            durable = _composed(then, copies, durable) if waits else durable
         self._begin(Key("durable", *content[:2]), content, path, keep, forecast=durable)
         self._begin(Key("safe", *content[:2]), content, path, keep, forecast=safe)
 
     def replicate(
         self, content: Content, path: Path, peers: Sequence[str], *, keep: bool | None = None
-    ) -> Curve | None:
-        """It is sent to these peers; returns when enough will have it, if that was forecast."""
+    ) -> Forecast | None:
+        """It is sent to these peers; returns when enough will have it, if that is forecast."""
         keep = self.recorder.is_due() if keep is None else keep
         traffic = self.traffic(peers)
         beside = traffic.flushing_bytes + (content.size_bytes if path == "both" else 0)
-        curves = []
+        forecasts = []
         for peer, ahead in traffic.peers:
             leg = Leg("replicate", content.size_bytes, 0.0, ahead, beside, peer)
-            forecast = self.model.whole(leg) if keep else None
+            forecast = self.model.drawn(leg) if keep else None
             key = Key("replicate", *content[:2], peer)
             self._begin(key, content, path, keep, ahead, beside, forecast)
             if forecast is not None:
-                curves.append(forecast)
-        if len(curves) < self._copies_wanted:
+                forecasts.append(forecast)
+        wanted, together = self._copies_wanted, self.model.together("replicate")
+        if len(forecasts) < wanted:
             return None
-        return of_copies(curves, self._copies_wanted, self.model.together("replicate"))
+        return lambda: of_copies([forecast() for forecast in forecasts], wanted, together)
 
     def flush(self, ino: int, version: int, path: Path) -> None:
         """The flush of a file that had to wait for its replica begins now."""
@@ -120,7 +119,7 @@ class Legs:
         self.recorder.end(Key("flush", ino, version))
         keep, leg = flush.id > 0, Leg("commit", flush.size_bytes)
         content = Content(ino, version, flush.size_bytes, flush.job)
-        forecast = self.model.whole(leg) if keep else None
+        forecast = self.model.drawn(leg) if keep else None
         self._begin(Key("commit", ino, version), content, flush.path, keep, forecast=forecast)
 
     def acknowledged(self, ino: int, version: int, peer: str) -> None:
@@ -156,19 +155,24 @@ class Legs:
                 )  # fmt: skip
         flush = legs["flush"][0] if legs["flush"] else None
         commits = legs["commit"] or ([Leg("commit", flush.size_bytes)] if flush else [])
+        commit = commits[0] if commits else None
         replicas = tuple(legs["replicate"]) if copies_missing > 0 else ()
-        return Way(max(copies_missing, 1), replicas, flush, commits[0] if commits else None)
+        durable = self.recorder.running(Key("durable", ino, version))
+        waits = flush is None and commit is None and durable is not None
+        if waits and durable is not None:
+            flush, commit = (Leg(phase, durable.size_bytes) for phase in ("flush", "commit"))
+        return Way(max(copies_missing, 1), replicas, flush, commit, waits)
 
     # --- small steps ----------------------------------------------------------------------------
 
-    def _flush(
-        self, content: Content, path: Path, ahead: int, beside: int, *, keep: bool
-    ) -> Curve | None:
+    def _until_durable(self, flush: Leg) -> Forecast:
+        commit = Leg("commit", flush.size_bytes)
+        return _composed(then, self.model.drawn(flush), self.model.drawn(commit))
+
+    def _flush(self, content: Content, path: Path, ahead: int, beside: int, *, keep: bool) -> None:
         leg = Leg("flush", content.size_bytes, 0.0, ahead, beside)
-        forecast = self.model.whole(leg) if keep else None
-        key = Key("flush", *content[:2])
-        self._begin(key, content, path, keep, ahead, beside, forecast)
-        return forecast
+        forecast = self.model.drawn(leg) if keep else None
+        self._begin(Key("flush", *content[:2]), content, path, keep, ahead, beside, forecast)
 
     def _begin(
         self,
@@ -178,9 +182,13 @@ class Legs:
         keep: bool,
         ahead: int = 0,
         beside: int = 0,
-        forecast: Curve | None = None,
+        forecast: Forecast | None = None,
     ) -> None:
         self.recorder.begin(
             key, content.size_bytes, keep=keep, path=path, job=content.job, ahead_bytes=ahead,
             beside_bytes=beside, forecast=forecast,
         )  # fmt: skip
+
+
+def _composed(how: Callable[[Curve, Curve], Curve], first: Forecast, second: Forecast) -> Forecast:
+    return lambda: how(first(), second())

@@ -1,7 +1,7 @@
 """What is under way and what has just ended, in memory. Called in the event loop; never waits.
 
-For thousands of small files a second, forecasts and records are made of some of them only: at most
-one in `PACE_S`, and of `RUNNING_AT_MOST` at the same time. The bytes under way are counted of all.
+Of thousands of small files a second, some are forecast and recorded: after a burst of `BURST` of
+them one in `PACE_S`, and `RUNNING_AT_MOST` at the same time. The bytes of all are counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from cachexfs.durability.paths import Decision
 from cachexfs.durability.score import LEVELS
 from cachexfs.measurements.record import Record
 
-PACE_S = 0.01
+BURST, PACE_S = 64, 0.02
+"""A checkpoint of many shards is recorded whole. To forecast a file takes 3 ms of a thread."""
+
 RUNNING_AT_MOST = 256
 WAITING_AT_MOST = 4096
 """Ended records that nobody has fetched; the oldest go first."""
@@ -35,11 +37,31 @@ class Key(NamedTuple):
     source: str = ""
 
 
+Forecast = Callable[[], Curve]
+"""A forecast that is still to be computed: by the keeper's thread, not in the event loop."""
+
+
+class Drained(NamedTuple):
+    """A record as it was when it was fetched, and what its forecast is computed from."""
+
+    record: Record
+    forecast: Forecast | None
+
+    def complete(self) -> Record:
+        """With the quantiles of the forecast. In any thread; takes up to some milliseconds."""
+        if self.forecast is None or self.record.quantiles:
+            return self.record
+        curve = self.forecast()
+        self.record.quantiles = tuple(curve.quantile(p) for p in LEVELS)
+        return self.record
+
+
 class _Running(NamedTuple):
     record: Record
     begun_s: float
     """On the monotonic clock."""
     is_kept: bool
+    forecast: Forecast | None
 
 
 class Recorder:
@@ -60,19 +82,20 @@ class Recorder:
         self._running: dict[Key, _Running] = {}
         self._by_ino: dict[int, set[Key]] = {}
         self._bytes: dict[tuple[str, str], int] = {}
-        self._ended: deque[Record] = deque(maxlen=WAITING_AT_MOST)
+        self._ended: deque[Drained] = deque(maxlen=WAITING_AT_MOST)
         self._decisions: deque[tuple[float, str, str]] = deque(maxlen=WAITING_AT_MOST)
         self._kept_running = 0
-        self._last_kept_s = -1.0
+        self._full_at_s: dict[str, float] = {}
 
     # --- begin and end --------------------------------------------------------------------------
 
-    def is_due(self) -> bool:
-        """Whether the file that begins its way now is one of those that are kept."""
+    def is_due(self, kind: str = "way") -> bool:
+        """Whether the file that begins now is one of those that are kept: a leaky bucket a kind."""
         now_s = self._monotonic()
-        if now_s - self._last_kept_s < PACE_S or self._kept_running >= RUNNING_AT_MOST:
+        full_at_s = max(self._full_at_s.get(kind, now_s), now_s)
+        if full_at_s - now_s >= BURST * PACE_S or self._kept_running >= RUNNING_AT_MOST:
             return False
-        self._last_kept_s = now_s
+        self._full_at_s[kind] = full_at_s + PACE_S
         return True
 
     def begin(
@@ -85,7 +108,7 @@ class Recorder:
         job: str = "",
         ahead_bytes: int = 0,
         beside_bytes: int = 0,
-        forecast: Curve | None = None,
+        forecast: Forecast | None = None,
     ) -> None:
         """A phase begins. One of the same key that is under way is given up."""
         if key in self._running:
@@ -93,13 +116,12 @@ class Recorder:
         record = Record(
             id=0, phase=key.phase, size_bytes=size_bytes, begin_s=self._wall(), source=key.source,
             path=path, job=job, ahead_bytes=ahead_bytes, beside_bytes=beside_bytes,
-            quantiles=_quantiles(forecast),
         )  # fmt: skip
         if keep:
             self._last_id += 1
             record.id = self._last_id
             self._kept_running += 1
-        self._running[key] = _Running(record, self._monotonic(), keep)
+        self._running[key] = _Running(record, self._monotonic(), keep, forecast)
         self._by_ino.setdefault(key.ino, set()).add(key)
         self._count(key, size_bytes)
 
@@ -116,8 +138,7 @@ class Recorder:
         record.state = "ended"
         if size_bytes is not None:
             record.size_bytes = size_bytes
-            if running.is_kept:
-                record.quantiles = _quantiles(self.model.whole_of(record.sample()))
+            running = running._replace(forecast=self.model.drawn_of(record.sample()))
         self._finish(running)
 
     def give_up(self, keys: Iterable[Key]) -> None:
@@ -156,7 +177,7 @@ class Recorder:
 
     # --- for the keeper -------------------------------------------------------------------------
 
-    def drain(self, *, running: bool) -> list[Record]:
+    def drain(self, *, running: bool) -> list[Drained]:
         """What ended since the last call and, on request, what is under way."""
         ended, self._ended = list(self._ended), deque(maxlen=WAITING_AT_MOST)
         if running:
@@ -164,7 +185,7 @@ class Recorder:
             for one in self._running.values():
                 if one.is_kept:
                     one.record.elapsed_s = now_s - one.begun_s
-                    ended.append(msgspec.structs.replace(one.record))
+                    ended.append(Drained(msgspec.structs.replace(one.record), one.forecast))
         return ended
 
     def drain_decisions(self) -> list[tuple[float, str, str]]:
@@ -192,11 +213,7 @@ class Recorder:
         if not running.is_kept:
             return
         self._kept_running -= 1
-        self._ended.append(running.record)
+        self._ended.append(Drained(running.record, running.forecast))
         if running.record.phase in MEASURED_PHASES and running.record.elapsed_s > 0:
             self.ended_in_all += 1
             self.model.saw(running.record.sample())
-
-
-def _quantiles(forecast: Curve | None) -> tuple[float, ...]:
-    return () if forecast is None else tuple(forecast.quantile(p) for p in LEVELS)

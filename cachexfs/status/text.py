@@ -54,6 +54,8 @@ def _file(file: FileReport, width: int) -> str:
     parts = [f"{file.state:<10}", f"{format_size(file.size_bytes):>10}", f"{file.path:<{width}}"]
     if file.replicas:
         parts.append("at " + ", ".join(file.replicas))
+    if file.eta_durable_s:
+        parts.append(f"durable in about {format_duration(file.eta_durable_s)}")
     if file.reason:
         parts.append(f"({file.reason})")
     return "  ".join(parts).rstrip()

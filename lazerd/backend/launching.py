@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,12 +17,10 @@ from lazerd.backend.protocol import Launch
 from lazerd.client import JOB_VARIABLE, SOCKET_VARIABLE
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-TORCHRUN_KILLS_AFTER_S = 30.0
-"""torch.distributed.elastic.multiprocessing.api, `close(timeout=30)`: no option changes it."""
-
-_TORCHRUN_SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
-_TORCHRUN_HANDLES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
-_SIGNALS = {"SIGTERM": 15, "SIGINT": 2, "SIGHUP": 1, "SIGQUIT": 3}
+TORCHRUN_KILLS_AFTER_S = 30
+"""torchrun's own grace for its workers: `shutdown_timeout` in torch/distributed/elastic/agent."""
+TORCHRUN_GRACE = "PET_SHUTDOWN_TIMEOUT"
+"""What sets it from outside (`torchrun --shutdown-timeout`); releases without it wait 30 s."""
 
 
 class CannotStart(Exception):
@@ -46,7 +45,7 @@ def environment(launch: Launch, place: Place) -> dict[str, str]:
     """What the job finds in its environment: the submitter's, and what it has to know."""
     found = dict(launch.environment)
     if launch.grace_s > TORCHRUN_KILLS_AFTER_S:
-        found.setdefault(_TORCHRUN_SIGNALS, _left_to_workers(launch.signal_number))
+        found.setdefault(TORCHRUN_GRACE, str(math.ceil(launch.grace_s)))
     return found | {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order
         "CUDA_VISIBLE_DEVICES": place.visible,
@@ -54,11 +53,6 @@ def environment(launch: Launch, place: Place) -> dict[str, str]:
         SOCKET_VARIABLE: place.socket,
         "LAZER_ATTEMPT": str(launch.attempt),
     }
-
-
-def _left_to_workers(signal_number: int) -> str:
-    """torchrun's signals without ours: else it ends its workers long before the grace is over."""
-    return ",".join(name for name in _TORCHRUN_HANDLES if _SIGNALS[name] != signal_number)
 
 
 def spawn(directory: JobDirectory, launch: Launch, place: Place) -> int:

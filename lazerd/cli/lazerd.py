@@ -42,7 +42,7 @@ if sys.version_info < (3, 11):
     "--set-aside-store", is_flag=True, help="Move a damaged store aside and begin with a new one."
 )
 @click.option("--ready-fd", type=int, hidden=True)
-@click.option("-v", "--verbose", is_flag=True, help="Log every report.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what is seen, not only what is done.")
 def lazerd(
     config_file: Path | None,
     local: bool,
@@ -94,9 +94,8 @@ def _set_aside(config: Config) -> None:
 
 
 def _log(verbose: bool) -> None:
-    level = logging.INFO if verbose else logging.WARNING
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("lazerd.daemon").setLevel(logging.INFO)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("lazerd").setLevel(logging.DEBUG if verbose else logging.INFO)
 
 
 def _run(config: Config, ready_fd: int | None) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,9 +18,8 @@ from lazerd.backend.protocol import Backend
 from lazerd.book import Record
 from lazerd.conductor import Conductor
 from lazerd.control.asker import Asker, name_of
-from lazerd.engine import Engine
+from lazerd.control.reasons import Reasons
 from lazerd.hearing import Hearing
-from lazerd.model.job import Phase
 from lazerd.model.reasons import Reason
 from lazerd.store import Decision, Row
 from lazerd.tally import Tally
@@ -62,10 +61,12 @@ class Answers:
     def queue(self, asker: Asker) -> list[dict[str, Any]]:
         """All jobs that live and that the asker may see, in the order of submission."""
         now_s = self._conductor.now_s()
-        records = self._conductor.book.records.values()
-        return [self.row(r, now_s) for r in records if asker.is_operator or r.uid == asker.uid]
+        everybody = self._conductor.book.records.values()
+        records = [r for r in everybody if asker.is_operator or r.uid == asker.uid]
+        pairs = zip(records, self.reasons(records), strict=True)
+        return [self.row(record, reason, now_s) for record, reason in pairs]
 
-    def row(self, record: Record, now_s: float) -> dict[str, Any]:
+    def row(self, record: Record, reason: str, now_s: float) -> dict[str, Any]:
         """One line of the queue."""
         spec = record.spec
         return {
@@ -75,7 +76,7 @@ class Answers:
             "class": spec.job_class,
             "gpus": spec.gpus,
             "state": record.state,
-            "reason": self.reason(record),
+            "reason": reason,
             "submitted_at": spec.submitted_s,
             "in_state_s": now_s - record.since_s,
             "worked_s": record.worked_s(now_s),
@@ -86,14 +87,17 @@ class Answers:
 
     def reason(self, record: Record) -> str:
         """One token for a job that waits; "" for one that does not."""
-        if record.state not in ("pending", "held"):
-            return ""
-        if self._hearing.lost:
-            return BACKEND_LOST
-        if self._conductor.trouble is not None:
-            return STORE_FULL
-        reason = engine_reason(self._conductor.engine, record.job_id)
-        return reason.value if reason is not None else ""
+        return self.reasons([record])[0]
+
+    def reasons(self, records: Sequence[Record]) -> list[str]:
+        """The same for many jobs at once."""
+        known = Reasons(self._conductor.engine)
+        everybodys = BACKEND_LOST if self._hearing.lost else ""
+        everybodys = everybodys or (STORE_FULL if self._conductor.trouble is not None else "")
+        return [
+            (everybodys or known.of(r.job_id)) if r.state in ("pending", "held") else ""
+            for r in records
+        ]
 
     def explain(self, record: Record, decisions: Iterable[Decision]) -> dict[str, Any]:
         """One job: why, until when, what it would cost to go now, what was decided before."""
@@ -101,7 +105,7 @@ class Answers:
         reason = self.reason(record)
         weighing = self._weighing(record)
         return {
-            **self.row(record, now_s),
+            **self.row(record, reason, now_s),
             "at": now_s,
             "sentence": record.held_because or SENTENCES.get(reason, ""),
             "placed_at": record.placed_s if record.holds_gpus else None,
@@ -135,8 +139,8 @@ class Answers:
         """What preempting for it now would cost, and when it will be better; null: nobody can."""
         if record.state != "pending" or self._hearing.lost:
             return None
-        explain = getattr(self._conductor.engine, "explain", lambda job_id: None)
-        return msgspec.to_builtins(explain(record.job_id))
+        explain = getattr(self._conductor.engine, "explain", None)
+        return msgspec.to_builtins(explain(record.job_id).weighing) if explain else None
 
     def history(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
         """Jobs that have ended, one line each."""
@@ -171,7 +175,7 @@ class Answers:
     def status(self, version: str) -> dict[str, Any]:
         """How the daemon, its backend and its queue are."""
         conductor = self._conductor
-        records = conductor.book.records.values()
+        records = list(conductor.book.records.values())
         problems = [msgspec.to_builtins(problem) for problem in self._backend.problems()]
         if self._hearing.lost:
             problems.insert(0, {"code": BACKEND_LOST, "detail": self._hearing.lost, "action": ""})
@@ -183,7 +187,8 @@ class Answers:
             "backend": self._backend.name,
             "policy": conductor.engine.policy.name,
             "jobs": dict(Counter(record.state for record in records)),
-            "reasons": dict(Counter(filter(None, map(self.reason, records)))),
+            "reasons": dict(Counter(filter(None, self.reasons(records)))),
+            "cycles": _cycles(conductor.cycles),
             "since_start": self.tally.report() if self.tally is not None else {},
             "not_steered": sorted(self._hearing.guests),
             "problems": problems,
@@ -191,12 +196,13 @@ class Answers:
         }
 
 
-def engine_reason(engine: Engine, job_id: str) -> Reason | None:
-    """Why the engine lets a job wait."""
-    if engine.floor.jobs[job_id].phase is Phase.HELD:
-        return Reason.HELD
-    reason: Reason | None = getattr(engine, "reason", lambda job_id: Reason.RESOURCES)(job_id)
-    return reason
+def _cycles(cycles: Iterable[tuple[float, float]]) -> dict[str, float]:
+    """The longest of the last cycles, in milliseconds."""
+    decided, stored = zip(*cycles, strict=True) if cycles else ((0.0,), (0.0,))
+    return {
+        "longest_decision_ms": round(1e3 * max(decided), 3),
+        "longest_with_store_ms": round(1e3 * max(stored), 3),
+    }
 
 
 def _past(record: Record) -> dict[str, Any]:

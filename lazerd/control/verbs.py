@@ -17,7 +17,7 @@ from lazerd.conductor import Conductor
 from lazerd.config import Config, signal_number
 from lazerd.control.answers import Answers
 from lazerd.control.asker import Asker
-from lazerd.errors import NoSuchJob, NotAllowed, UsageError, WrongPhase
+from lazerd.errors import LazerError, NoSuchJob, NotAllowed, UsageError, WrongPhase
 from lazerd.model.events import Cancelled, Event, Held, Released, SetupEnded, Submitted
 from lazerd.model.job import JobSpec
 from lazerd.restore import row_of
@@ -150,13 +150,18 @@ class Verbs:
     async def _change(
         self, asker: Asker, jobs: Sequence[str], event: Callable[[str], Event], why_not: str
     ) -> Any:
-        """One event for each job: all of them, or an error that names those that could not be."""
+        """One event for each job; then an error that names those for which it could not be."""
+        living, failed = [], list[LazerError]()
         for job in jobs:
-            self._living(asker, job)
-        could = await self.conductor.tell(*(event(job) for job in jobs))
-        failed = [job for job, was_possible in zip(jobs, could, strict=True) if not was_possible]
+            try:
+                living.append(self._living(asker, job).job_id)
+            except LazerError as error:
+                failed.append(error)
+        could = await self.conductor.tell(*(event(job) for job in living))
+        late = [job for job, was_possible in zip(living, could, strict=True) if not was_possible]
+        failed += [WrongPhase(f"job {job} {why_not}") for job in late]
         if failed:
-            raise WrongPhase("; ".join(f"job {job} {why_not}" for job in failed))
+            raise type(failed[0])("; ".join(map(str, failed)))
         return None
 
     def _living(self, asker: Asker, job: str) -> Record:

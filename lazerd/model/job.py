@@ -66,6 +66,7 @@ class Job:
         "is_due",
         "key",
         "level",
+        "look_s",
         "phase",
         "placed_s",
         "placement",
@@ -114,6 +115,8 @@ class Job:
         """For orders with levels: the one it is in."""
         self.exposed = False
         """Whether it may be preempted."""
+        self.look_s = float("inf")
+        """When it is looked at again, while it waits for a moment."""
         self.is_due = False
         """Whether it has waited as long as a preemption for it would cost."""
         self.stamp = 0

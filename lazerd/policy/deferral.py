@@ -31,6 +31,15 @@ def limit_s(waiting: Job) -> float:
     return STANDS_ASIDE * work_left_s(waiting) + RESTART * waiting.setup_s
 
 
+def pays_to_wait(safe_in_s: float, lost_s: float) -> bool:
+    """Whether a victim is better preempted after its next checkpoint than now.
+
+    Waiting costs the waiting job `safe_in_s`, going now costs the victim `lost_s`, so a victim in
+    the second half of its interval is let on to its checkpoint.
+    """
+    return safe_in_s < RESTART * lost_s
+
+
 def relief_s(running: Running, gpus: int, now_s: float) -> float:
     """Time until running jobs, left alone, free so many GPUs; seconds."""
     if gpus <= 0:

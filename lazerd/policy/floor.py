@@ -12,7 +12,7 @@ from lazerd.policy.alarms import Alarm, Alarms
 from lazerd.policy.deferral import limit_s
 from lazerd.policy.line import Line
 from lazerd.policy.names import Policy
-from lazerd.policy.orders import work_left_s
+from lazerd.policy.orders import NEVER, work_left_s
 from lazerd.policy.promises import Promises
 from lazerd.policy.running import Running
 from lazerd.predict.accuracy import Accuracy
@@ -58,6 +58,7 @@ class Floor:
         """The job joins the line, at the place that its order gives it now."""
         self.enter(job, Phase.PENDING)
         job.since_s = now_s
+        job.look_s = NEVER
         job.setup_s = self.setups.expected_s(job.spec)
         job.key = self.order.key(job)
         self.line.add(job)
@@ -80,6 +81,12 @@ class Floor:
         """A pending job need not wait any longer."""
         job.is_due = True
         self.due.add(job)
+
+    def look_again(self, job: Job, at_s: float, now_s: float) -> None:
+        """A pending job was put off to `at_s`."""
+        if at_s < job.look_s or job.look_s <= now_s:
+            job.look_s = at_s
+            self.alarms.set(at_s, Alarm.LOOK, job)
 
     def start(self, job: Job, placement: Placement, now_s: float) -> None:
         """A pending or promised job takes its GPUs; its set-up begins."""

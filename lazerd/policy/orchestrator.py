@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lazerd.model.cluster import Placement
 from lazerd.model.job import Job
-from lazerd.model.weighing import Candidate, Moment, Weighing
+from lazerd.model.weighing import Moment, Weighing
 from lazerd.policy.backfill import Reservation
-from lazerd.policy.deferral import limit_s, price_s, relief_s
+from lazerd.policy.deferral import limit_s, pays_to_wait, price_s, relief_s
 from lazerd.policy.floor import Floor
+from lazerd.policy.moments import candidates
+from lazerd.policy.orders import NEVER
 from lazerd.policy.victims import minimal_set
-from lazerd.predict.loss import lost_s
+from lazerd.predict.loss import lost_s, next_checkpoint_in_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Orchestrator:
         self._now_s = 0.0
         self._relief_s: float | None = None
         self._greatest: float | None = None
+        self.again_s = NEVER
+        """When to look again for the job that was last put off, if nothing else happens."""
 
     def look(self, now_s: float) -> None:
         """A new instant, or the floor has changed."""
@@ -48,14 +52,14 @@ class Orchestrator:
 
     def plan(self, job: Job) -> Plan | None:
         """Victims for a job that does not fit, or None: it waits."""
+        self.again_s = NEVER
         if not self._floor.variant.preempts:
             return None
         found = minimal_set(self._floor.cluster, job.spec.gpus, self._victims(job))
         if found is None:
             return None
         victims, placement = found
-        weighing = self._weighing(job, victims) if victims else None
-        return Plan(job, victims, placement, weighing)
+        return Plan(job, victims, placement, self._taken(job, victims))
 
     def reservation(self, job: Job) -> Reservation | None:
         """The job is the first that has to wait: what is free is not to delay it."""
@@ -65,15 +69,46 @@ class Orchestrator:
         immune_s = self._floor.variant.immune_s
         return Reservation(cluster, self._floor.running, job, immune_s)
 
-    def _victims(self, job: Job) -> Iterator[Job]:
+    def _taken(self, job: Job, victims: list[Job]) -> Weighing | None:
+        """The numbers of a preemption that is carried out: now was chosen, whatever was cheaper."""
+        weighing = self._weighing(job, victims) if victims else None
+        if weighing is None or weighing.chosen.moment is Moment.NOW:
+            return weighing
+        moments = (weighing.chosen, *weighing.others)
+        now = next(moment for moment in moments if moment.moment is Moment.NOW)
+        others = tuple(moment for moment in moments if moment is not now)
+        return replace(weighing, chosen=now, others=others)
+
+    def weigh(self, job: Job) -> Weighing | None:
+        """What would be weighed for a pending job now; None where nobody could be preempted."""
+        if not self._floor.variant.preempts:
+            return None
+        behind = (victim for _, victim in self._behind(job))
+        found = minimal_set(self._floor.cluster, job.spec.gpus, behind)
+        return self._weighing(job, found[0] if found else [])
+
+    def _behind(self, job: Job) -> Iterator[tuple[float, Job]]:
         for value, victim in self._floor.running.victims(self._now_s):
             if value <= job.key:
                 return
+            yield value, victim
+
+    def _victims(self, job: Job) -> Iterator[Job]:
+        for _, victim in self._behind(job):
             if not self._floor.variant.defers or self._is_worth_it(job, victim):
                 yield victim
 
     def _is_worth_it(self, job: Job, victim: Job) -> bool:
-        return job.is_due or self.relief_s() > price_s(job, victim, self._now_s)
+        if not job.is_due and self.relief_s() <= price_s(job, victim, self._now_s):
+            return False
+        lost = lost_s(victim, self._now_s)
+        if lost == 0:
+            return True
+        safe_in_s = next_checkpoint_in_s(victim, self._now_s)
+        if pays_to_wait(safe_in_s, lost):
+            self.again_s = min(self.again_s, self._now_s + safe_in_s)
+            return False
+        return True
 
     def relief_s(self) -> float:
         """Time until all that would preempt have their GPUs without it, seconds."""
@@ -88,22 +123,22 @@ class Orchestrator:
             self._greatest = self._floor.running.greatest_value(self._now_s)
         return self._greatest
 
-    def _weighing(self, job: Job, victims: list[Job]) -> Weighing:
+    def _weighing(self, job: Job, victims: list[Job]) -> Weighing | None:
         now_s = self._now_s
-        dearest = max(victims, key=lambda victim: price_s(job, victim, now_s))
-        lost = sum((v.setup_s + lost_s(v, now_s)) * v.spec.gpus for v in victims)
-        names = tuple(victim.job_id for victim in victims)
-        price = price_s(job, dearest, now_s)
-        relief = self.relief_s() if self._floor.variant.defers else 0.0
+        relief = self.relief_s()
+        moments = candidates(self._floor, job, victims, relief, now_s)
+        now = [moment for moment in moments if moment.moment is Moment.NOW]
+        chosen = min(moments, key=lambda moment: moment.delay_s)
+        values = [self._floor.order.value(victim, now_s) for victim in victims]
         return Weighing(
             job_id=job.job_id,
             at_s=now_s,
             key=job.key,
-            value=min(self._floor.order.value(victim, now_s) for victim in victims),
+            value=min(values, default=self._greatest_value()),
             relief_s=relief,
-            price_s=price,
+            price_s=now[0].delay_s if now else NEVER,
             waited_s=now_s - job.since_s,
             limit_s=limit_s(job),
-            chosen=Candidate(Moment.NOW, 0.0, price, lost, names),
-            others=(Candidate(Moment.COMPLETION, relief, relief, 0.0),),
+            chosen=chosen,
+            others=tuple(moment for moment in moments if moment is not chosen),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import subprocess
 import sys
@@ -60,6 +61,14 @@ def test_hold_and_release(daemon: Lazerd) -> None:
     assert daemon.rows()[waiting]["state"] == "held"
     daemon.run("release", waiting)
     daemon.until(lambda: waiting in daemon.history())
+
+
+def test_one_of_several_jobs_has_ended(daemon: Lazerd) -> None:
+    jobs = [daemon.submit("sleep", "60"), daemon.submit("true"), daemon.submit("sleep", "60")]
+    daemon.until(lambda: jobs[1] in daemon.history())
+    said = daemon.run("cancel", *jobs, code=1)
+    assert said == "lazer: there is no job 2 that has not ended"
+    daemon.until(lambda: set(jobs) == set(daemon.history()))
 
 
 def test_the_job_finds_what_it_needs(daemon: Lazerd) -> None:
@@ -202,6 +211,28 @@ def test_another_users_jobs_are_neither_seen_nor_touched(daemon: Lazerd) -> None
     refused = f"{NotAllowed.__name__} job {job} belongs to another user"
     assert done.stdout.splitlines() == ["[]", *[refused] * 4], done
     assert daemon.rows()[job]["state"] in ("pending", "setup")
+
+
+@pytest.mark.root
+def test_members_of_the_operators_group_touch_everybodys_jobs(tmp_path: Path) -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from lazerd.client import Client\n"
+        "os.setgid(65534); os.setuid(65534); client = Client(Path(sys.argv[1]))\n"
+        "print([row['job'] for row in client.ask('queue')]); client.ask('cancel', jobs=['1'])\n"
+    )
+    more = f'[daemon]\noperators = "{grp.getgrgid(65534).gr_name}"\n'
+    with lazerd(tmp_path, policy="fifo", more=more) as daemon:
+        daemon.submit("sleep", "60")
+        open_to_all(daemon.state)
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(daemon.socket)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=daemon.environment() | {"PYTHONDONTWRITEBYTECODE": "1"},
+        )
+        assert done.stdout == "['1']\n", done
+        assert daemon.until_state("1", "ended")["cancelled"]
 
 
 @pytest.mark.root

@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import os
 import random
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -22,6 +24,8 @@ from lazerd.restore import Restored, restore
 from lazerd.snapshot import fingerprint
 from lazerd.store import FILE, Store
 from tests.lazerd_at_work import Lazerd, lazerd
+
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
 
 WORKS = """
 import fcntl, os, signal, sys, time
@@ -75,15 +79,15 @@ def restored(directory: Path, policy: str) -> Restored:
         store.close()
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_killed_again_and_again(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     (tmp_path / "works.py").write_text(WORKS)
     answered: dict[str, int] = {}
     kills = 0
     with lazerd(tmp_path, policy="srsf/nosetup") as daemon:
-        for number in range(12):
-            steps = dice.choice([4, 8, 40])
+        for number in range(10):
+            steps = dice.choice([2, 5, 25])
             gpus = dice.choice([1, 1, 2, 4])
             with contextlib.suppress(LazerError):
                 job = daemon.submit(
@@ -197,6 +201,24 @@ def test_killed_during_a_departure(tmp_path: Path) -> None:
         assert 2.5 < time.monotonic() - began < 8.0
         assert daemon.output(job).count("told") == 1
         assert daemon.explain(job)["preemptions"] == 1
+
+
+def test_after_a_reboot_jobs_are_pending_again(tmp_path: Path) -> None:
+    with lazerd(tmp_path) as daemon:
+        first = daemon.submit("sleep", "60", gpus=4)
+        daemon.until_state(first, "setup")
+        daemon.working(first)
+        waiting = daemon.submit("sleep", "60", gpus=4)
+        daemon.kill()
+        for pid in daemon.left():  # what a reboot does: no process is left, and no /run
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(daemon.state / "jobs")
+        with contextlib.closing(sqlite3.connect(daemon.state / FILE)) as db, db:
+            db.execute("UPDATE meta SET value = 'another' WHERE key = 'boot'")
+        daemon.start()
+        found = daemon.until_state(first, "setup")
+        assert (found["attempt"], found["exit_code"]) == (2, None)
+        assert daemon.rows()[waiting]["state"] == "pending"
 
 
 # --- the store ------------------------------------------------------------------------------------

@@ -28,9 +28,13 @@ def traces(draw: st.DrawFn) -> list[Task]:
     )
     drawn = sorted(draw(st.lists(job, min_size=1, max_size=12)))
     return [
-        Task(JobSpec(str(number), gpus, float(at), estimate_s=float(work)), at, work, setup)
+        Task(_spec(number, float(at), float(work), gpus, float(setup)), at, work, setup)
         for number, (at, work, gpus, setup) in enumerate(drawn)
     ]
+
+
+def _spec(number: int, at_s: float, work_s: float, gpus: int, setup_s: float) -> JobSpec:
+    return JobSpec(str(number), gpus, at_s, estimate_s=work_s, setup_s=setup_s)
 
 
 @given(traces(), st.sampled_from([None, 40, 200]), st.sampled_from([0, 15]), st.booleans())

@@ -72,11 +72,11 @@ class Case:
         return JobSpec(
             job_id=job.id,
             gpus=job.gpus,
-            submitted_s=job.submit_s,
+            submitted_s=float(job.submit_s),
             user=job.user,
             name=job.name,
             priority=job.priority,
-            estimate_s=estimate_s,
+            estimate_s=None if estimate_s is None else float(estimate_s),
             setup_s=float(setup_s) if self.known_setups else None,
             checkpoint_s=None if self.checkpoint_s is None else float(self.checkpoint_s),
             grace_s=float(self.grace_s),

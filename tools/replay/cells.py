@@ -43,6 +43,8 @@ class Table:
     title: str
     cells: Mapping[str, Case]
     policies: tuple[str, ...]
+    best: str = "lazer"
+    """The policy that the others are compared with."""
 
     def runs(self) -> Iterator[tuple[str, str, Case]]:
         """The name of a cell, a policy, and the case."""
@@ -100,6 +102,7 @@ TABLES: tuple[Table, ...] = (
             for order in ("las", "gittins")
             for variant in ("eager", "nosetup", "lazer")
         ),
+        best="gittins/lazer",
     ),
 )
 

@@ -34,9 +34,9 @@ def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def summary(rows: Rows, loads: Mapping[str, str], best: str) -> str:
     """A line for each cell: `best`, and how it stands against the others."""
-    header = ("cell", "load", f"{best} mean / median / p99, h", "best eager", "mean", "median",
-              "p99", "best never futile", "mean", "futile, eager", "barren, eager",
-              "preempted, eager")  # fmt: skip
+    header = ("cell", "load", f"{best}: mean / median / p99, h", "best eager", "mean by its",
+              "median by its", "p99 by its", "best never futile", "mean by its", "futile : eager's",
+              "barren : eager's", "preempted : eager's")  # fmt: skip
     lines = [_against(cell, loads[cell], each, best) for cell, each in rows.items()]
     return markdown(header, lines)
 

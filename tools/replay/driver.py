@@ -207,7 +207,7 @@ class Driver:
         # Work before this placement ends at a checkpoint, so only work of this one can be lost.
         self._release(number, job, now_s, lost_s=lost_s, preempted=True)
         job.kept_s = done_s - lost_s
-        return Gone(job.spec.job_id, saved_s=job.kept_s)
+        return Gone(job.spec.job_id, saved_s=float(job.kept_s))
 
     def _release(self, number: int, job: _Job, now_s: int, *, lost_s: int, preempted: bool) -> None:
         gpus = job.spec.gpus

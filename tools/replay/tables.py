@@ -71,9 +71,11 @@ class Wanted:
     metavar="N",
     help="Replays at a time.",
 )
-@click.option("--list", "listing", is_flag=True, help="Say what there is to run, and what was run.")
+@click.option("--list", "listing", is_flag=True, help="Only say what has still to be run.")
+@click.option("--no-run", is_flag=True, help="Only write the tables from what was run before.")
 def tables(
-    only: Sequence[str], traces: Path, cached: Path, document: Path, processes: int, listing: bool
+    only: Sequence[str], traces: Path, cached: Path, document: Path, processes: int, listing: bool,
+    no_run: bool,
 ) -> None:  # fmt: skip
     """Run all cells that were not run before with this code, and write the tables.
 
@@ -88,13 +90,18 @@ def tables(
         if listing:
             click.echo("\n".join(each.name for each in missing))
             return
-        for number, (each, row) in enumerate(_measured(missing, processes), start=1):
-            cache.keep(each.case, each.policy, row)
-            click.echo(f"{number}/{len(missing)} {each.name}: {_short(row)}", err=True)
+        if not no_run:
+            _run(missing, cache, processes)
         _write(traces, cache, document)
     except ReplayError as error:
         click.echo(f"replay: {error}", err=True)
         sys.exit(error.exit_code)
+
+
+def _run(wanted: Sequence[Wanted], cache: Cache, processes: int) -> None:
+    for number, (each, row) in enumerate(_measured(wanted, processes), start=1):
+        cache.keep(each.case, each.policy, row)
+        click.echo(f"{number}/{len(wanted)} {each.name}: {_short(row)}", err=True)
 
 
 def _all(traces: Path) -> Iterator[Wanted]:
@@ -145,9 +152,8 @@ def _short(row: Row) -> str:
 def _write(traces: Path, cache: Cache, document: Path) -> None:
     """Write every table, with the cells of which all runs are there."""
     for table in TABLES:
-        best = table.policies[-1]
 
-        def shown(rows: Rows, loads: Mapping[str, str], best: str = best) -> str:
+        def shown(rows: Rows, loads: Mapping[str, str], best: str = table.best) -> str:
             return f"{summary(rows, loads, best)}\n{details(rows)}"
 
         _put(document, table.name, list(_of(table, traces)), cache, shown)

@@ -40,6 +40,7 @@ from lazerd.backend.slurm.errors import (
     SlurmError,
     Unreachable,
 )
+from lazerd.backend.slurm.eyes import Eyes, NoEyes
 from lazerd.backend.slurm.orders import Order, has_steps
 from lazerd.backend.slurm.roster import Roster
 from lazerd.backend.slurm.sources import Source, source_for
@@ -51,10 +52,10 @@ log = logging.getLogger(__name__)
 CONTROLS_EVERY_S = 60.0
 """How often `scontrol show config` and the partitions are read again."""
 
-SLOWEST_S = 5.0
+SLOWEST_S = 2.0
 """The longest wait between two tries to reach slurmctld."""
 
-UNPLACED_S = 30.0
+UNPLACED_S = 10.0
 """A job that Slurm has not started so long after its release is a problem to show."""
 
 REFUSALS_KEPT = 20
@@ -66,10 +67,13 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """`[slurm.options]` of the configuration. Times in seconds.
 
     `conf` is slurm.conf, "" for the system's; `format` is what is read: JSON where Slurm has it,
-    or text; `poll_s` passes between two looks.
+    or text; `poll_s` passes between two looks. `sensors` is where to listen for lazer-sensor,
+    HOST:PORT, "" for not at all; `secret_file` is shared with them.
     """
 
     conf: str = ""
+    sensors: str = ""
+    secret_file: str = "/etc/lazer/secret"
     poll_s: float = 1.0
     command_s: float = COMMAND_S
     format: Literal["auto", "json", "text"] = "auto"
@@ -85,12 +89,14 @@ class SlurmBackend:
         partitions: Sequence[str],
         options: Options | None = None,
         state_dir: Path | None = None,
+        eyes: Eyes | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._options = options or Options()
         self._commands = Commands(self._options.conf, self._options.command_s)
         roster = Roster(None if state_dir is None else state_dir / "slurm-nodes")
         self._steering = Steering(partitions, roster)
+        self._eyes: Eyes = eyes or NoEyes()
         self._clock = clock
         self._wake = trio.Event()
         self._source: Source | None = None
@@ -104,14 +110,18 @@ class SlurmBackend:
 
     @classmethod
     def configured(
-        cls, partitions: Sequence[str], options: Mapping[str, Any], state_dir: Path | None
+        cls,
+        partitions: Sequence[str],
+        options: Mapping[str, Any],
+        state_dir: Path | None,
+        eyes: Eyes | None = None,
     ) -> SlurmBackend:
         """From the configuration's `[slurm]`. ValueError, with the key, when it is wrong."""
         try:
             read = msgspec.convert(dict(options), Options)
         except msgspec.ValidationError as error:
             raise ValueError(f"slurm.options: {error}") from None
-        return cls(partitions, read, state_dir)
+        return cls(partitions, read, state_dir, eyes)
 
     # --- the daemon's wishes
 
@@ -152,6 +162,12 @@ class SlurmBackend:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Look, report, order, wait; started after the first look, or when that failed."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self._eyes.watch, reports)
+            await nursery.start(self._loop, reports)
+            task_status.started()
+
+    async def _loop(self, reports: Reports, task_status: trio.TaskStatus[None]) -> None:
         wait_s = self._options.poll_s
         is_first = True
         while True:
@@ -176,7 +192,7 @@ class SlurmBackend:
         source = await self._ready()
         snapshot = await source.look()
         self._broken = snapshot.broken
-        step = self._steering.look(snapshot, self._clock())
+        step = self._steering.look(snapshot, self._clock(), self._eyes.is_clear)
         self._looked_s = self._clock()
         await self._report(step, reports)
         await self._carry_out(step.orders)
@@ -201,17 +217,17 @@ class SlurmBackend:
         unknown, self._unknown = self._unknown, []
         made += [Ended(job_id, None, "Slurm does not know the job") for job_id in unknown]
         made += step.reports
-        for report in made:
-            log.debug("%s", report)
+        for report in step.reports:
+            entry = self._steering.entries.get(getattr(report, "job_id", ""))
+            self._eyes.hear(report, None if entry is None else entry.job)
         if made:
             await reports.send(Together(tuple(made)))
 
     async def _say_lost(self, why: str, reports: Reports) -> None:
-        if not self._lost:
+        is_new, self._lost, self._source = not self._lost, why, None
+        if is_new:
             log.warning("slurm cannot be reached: %s", why)
             await reports.send(BackendLost(why))
-        self._lost = why
-        self._source = None
 
     async def _carry_out(self, orders: Sequence[Order]) -> None:
         """All orders side by side; the first that shows that Slurm is away ends the round."""
@@ -283,6 +299,7 @@ class SlurmBackend:
             *(_refusal(text) for text in self._refusals.values()),
             *self._unplaced(),
             *self._failing_launches(),
+            *self._eyes.problems(),
         ]
 
     @property
@@ -301,12 +318,14 @@ class SlurmBackend:
         return [
             Problem(
                 "NotStarted",
-                f"Slurm has not started {entry.unplaced} on"
-                f" {','.join(self._steering.nodes_of(entry.placement))}.",
-                "Look at `scontrol show job`: CPUs, memory or a limit may be what is missing.",
+                f"Slurm has not started {entry.job_id} on"
+                f" {','.join(self._steering.nodes_of(entry.placement))}:"
+                f" {entry.job.reason or 'no reason given'}.",
+                "CPUs, memory, a limit or a reservation to come may be in the way.",
             )
             for entry in self._steering.entries.values()
-            if entry.unplaced and entry.since_s < late_s
+            if entry.job is not None and not entry.began
+            if entry.released_s is not None and entry.released_s < late_s
         ]
 
     def _failing_launches(self) -> list[Problem]:

@@ -59,14 +59,16 @@ class Entry:
     `restarts` is Slurm's count when the job was last released: a greater one says that it ran and
     was put back. `signalled` says that a signal was ordered in this departure, before which an end
     is the job's own; `killed` that it did not go in its grace. A guest was not started by lazerd.
-    `job` is the last record, None before the first.
+    `not_eligible` is what was last reported, None for not known. `released_s`: when it was let
+    start, this time; `shy`: until when it may not, and why, because Slurm did not start it. `job`
+    is the last record, None before the first.
     """
 
     job_id: str
     wanted: Wanted = Wanted.LINE
     placement: Placement = ()
     began: bool = False
-    is_eligible: bool = True
+    not_eligible: str | None = ""
     restarts: int | None = None
     since_s: float = 0.0
     signal_number: int = 15
@@ -75,9 +77,15 @@ class Entry:
     killed: bool = False
     is_stuck: bool = False
     is_guest: bool = False
-    unplaced: str = ""
+    released_s: float | None = None
+    shy: tuple[float, str] | None = None
     misses: int = 0
     job: SlurmJob | None = None
+
+    def turn(self, wanted: Wanted, now_s: float) -> None:
+        """Something else is wanted from now on."""
+        self.wanted, self.since_s, self.released_s = wanted, now_s, None
+        self.signalled, self.killed, self.is_stuck = False, False, False
 
     @property
     def holds(self) -> bool:

@@ -6,8 +6,8 @@ A key that is not here belongs to the value before it.
 from __future__ import annotations
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 JOB_KEYS = _words(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 
 PREFIX = "lazer:"
 
@@ -47,12 +48,16 @@ class Mark:
         return f"{PREFIX}{self.kind.value}{number}{own} {self.rest}".strip()
 
 
+_KINDS = {kind.value: kind for kind in Marked if kind is not Marked.NOT}
+
+
+@lru_cache(maxsize=1024)
 def mark_of(admin_comment: str) -> Mark:
     """The mark in an AdminComment; whatever is none is somebody else's text."""
     word, _, rest = admin_comment.strip().partition(" ")
     if not word.startswith(PREFIX):
         return Mark(Marked.NOT, rest=admin_comment.strip())
     name, *more = word[len(PREFIX) :].split(":")
-    kind = next((kind for kind in Marked if kind.value == name), Marked.NOT)
+    kind = _KINDS.get(name, Marked.NOT)
     number = next((int(part) for part in more if part.isdigit()), 0)
     return Mark(kind, number, rest.strip(), "own" in more)

@@ -8,7 +8,7 @@ one of the keys that matter comes twice is left out: somebody's job name pretend
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from lazerd.backend.slurm.document import asked_gpus
@@ -42,10 +42,12 @@ JOBS_NONE = "No jobs in the system"
 NODES_NONE = "No nodes in the system"
 
 
-def pairs_of(line: str, keys: Sequence[str]) -> list[tuple[str, str]]:
+_KEY = re.compile(r"(?:^|(?<=\s))([A-Za-z][\w/:]*)=")
+
+
+def pairs_of(line: str, keys: frozenset[str]) -> list[tuple[str, str]]:
     """The pairs of one record, in their order."""
-    known = "|".join(re.escape(key) for key in sorted(keys, key=len, reverse=True))
-    found = list(re.finditer(rf"(?:^|\s)({known})=", line))
+    found = [match for match in _KEY.finditer(line) if match[1] in keys]
     ends = [match.start() for match in found[1:]] + [len(line)]
     return [
         (match[1], line[match.end() : end].strip()) for match, end in zip(found, ends, strict=True)
@@ -88,7 +90,7 @@ def config_of(answer: str) -> dict[str, str]:
 def _each(
     answer: str,
     first: str,
-    keys: Sequence[str],
+    keys: frozenset[str],
     none: str,
     read: Callable[[list[tuple[str, str]]], Record],
 ) -> tuple[list[Record], list[str]]:

@@ -41,6 +41,13 @@ def id_of(job: SlurmJob) -> str:
     return str(job.number) if job.task is None else f"{job.array_id}_{job.task}"
 
 
+def has_own_nodes(job: SlurmJob) -> bool:
+    """Whether its user names the nodes: then a pin of lazerd's would take that away."""
+    mark = mark_of(job.admin_comment)
+    is_pinned = mark.kind in (Marked.START, Marked.LEAVE)
+    return mark.own or (bool(job.required_nodes) and not is_pinned)
+
+
 def each_task(jobs: Iterable[SlurmJob]) -> Iterator[tuple[str, SlurmJob]]:
     """Every job, and every task of an array, with the record that stands for it."""
     for job in jobs:

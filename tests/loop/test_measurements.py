@@ -1,0 +1,300 @@
+"""What is measured: in memory, on disk, across restarts, bounded; and the process that fits."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from cachexfs.durability.latency.curve import lognormal
+from cachexfs.durability.latency.prior import prior_fit
+from cachexfs.durability.paths import Decision
+from cachexfs.durability.score import LEVELS
+from cachexfs.measurements import keeper as keeping
+from cachexfs.measurements import store as storing
+from cachexfs.measurements.keeper import Keeper
+from cachexfs.measurements.legs import Content, Legs
+from cachexfs.measurements.record import Record, samples
+from cachexfs.measurements.recorder import BURST, PACE_S, RUNNING_AT_MOST, Key, Recorder
+from cachexfs.measurements.store import FILE_NAME, Store
+
+
+class Clock:
+    """Both clocks of a recorder, moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def wall(self) -> float:
+        return 1e9 + self.now_s
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def recorder(clock: Clock) -> Recorder:
+    return Recorder(0, clock.wall, clock.monotonic)
+
+
+def record(number: int, **changes: object) -> Record:
+    fields: dict[str, object] = {
+        "id": number, "phase": "flush", "size_bytes": 10, "begin_s": float(number),
+        "elapsed_s": 1.0, "state": "ended",
+    }  # fmt: skip
+    return Record(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def drain(recorder: Recorder, *, running: bool) -> list[Record]:
+    """As the keeper's thread gets them."""
+    return [one.complete() for one in recorder.drain(running=running)]
+
+
+# --- the recorder ---------------------------------------------------------------------------------
+
+
+def test_a_phase_from_begin_to_end(recorder: Recorder, clock: Clock) -> None:
+    key = Key("flush", 7, 1)
+    recorder.begin(key, 1000, keep=True, job="j", forecast=lambda: lognormal(2.0, 0.5))
+    clock.now_s += 3
+    assert recorder.running(key) is not None and recorder.bytes_under_way("flush") == 1000
+    recorder.end(key)
+    (made,) = drain(recorder, running=True)
+    assert (made.phase, made.size_bytes, made.elapsed_s, made.state) == ("flush", 1000, 3, "ended")
+    assert made.begin_s == 1e9 + 100 and made.job == "j"
+    assert len(made.quantiles) == len(LEVELS) and made.quantiles[3] == pytest.approx(2.0, rel=0.01)
+    assert made.sample().censored is False and recorder.bytes_under_way("flush") == 0
+    assert drain(recorder, running=True) == []
+
+
+def test_what_is_given_up_is_censored(recorder: Recorder, clock: Clock) -> None:
+    recorder.begin(Key("flush", 7, 1), 1000, keep=True)
+    clock.now_s += 5
+    recorder.give_up(recorder.of(7))
+    (made,) = drain(recorder, running=False)
+    assert made.sample().censored and made.elapsed_s == 5
+    assert made.forecast() is None
+
+
+def test_what_is_still_running_is_seen_again_and_again(recorder: Recorder, clock: Clock) -> None:
+    recorder.begin(Key("flush", 7, 1), 1000, keep=True)
+    seen = []
+    for _ in range(2):
+        clock.now_s += 5
+        seen += drain(recorder, running=True)
+    assert [one.elapsed_s for one in seen] == [5, 10]
+    assert {one.id for one in seen} == {1} and seen[0].state == "running"
+    assert samples(seen)[1].censored
+
+
+def test_one_that_begins_again_gives_the_first_up(recorder: Recorder) -> None:
+    for _ in range(2):
+        recorder.begin(Key("flush", 7, 1), 1000, keep=True)
+    assert [one.state for one in drain(recorder, running=True)] == ["given up", "running"]
+    assert recorder.bytes_under_way("flush") == 1000
+
+
+def test_of_many_files_some_are_kept_and_the_bytes_of_all_are_counted(
+    recorder: Recorder, clock: Clock
+) -> None:
+    for ino in range(2000):
+        recorder.begin(Key("flush", ino, 1), 10, keep=recorder.is_due())
+        clock.now_s += PACE_S / 16
+    assert recorder.bytes_under_way("flush") == 20_000
+    kept = drain(recorder, running=True)
+    assert [one.begin_s for one in kept[:BURST]] == pytest.approx(
+        [1e9 + 100 + i * PACE_S / 16 for i in range(BURST)]
+    )
+    assert BURST + 2000 / 16 - 2 <= len(kept) <= BURST + 2000 / 16 + 2 < RUNNING_AT_MOST
+
+
+def test_a_capture_is_scored_for_the_size_it_turned_out_to_have(
+    recorder: Recorder, clock: Clock
+) -> None:
+    recorder.begin(Key("capture", 7, 1), 0, keep=True)
+    clock.now_s += 1
+    recorder.end(Key("capture", 7, 1), 2_000_000_000)
+    (made,) = drain(recorder, running=False)
+    assert made.size_bytes == 2_000_000_000 and made.quantiles[3] == pytest.approx(1.0, rel=0.1)
+
+
+def test_bytes_are_counted_by_peer(recorder: Recorder) -> None:
+    recorder.begin(Key("replicate", 1, 1, "a"), 10, keep=False)
+    recorder.begin(Key("replicate", 1, 1, "b"), 10, keep=False)
+    recorder.end(Key("replicate", 1, 1, "a"))
+    assert recorder.bytes_under_way("replicate", "a") == 0
+    assert recorder.bytes_under_way("replicate", "b") == 10
+    assert recorder.bytes_under_way("replicate") == 10
+    recorder.end(Key("replicate", 99, 1, "a"))  # never began: nothing
+
+
+# --- legs -----------------------------------------------------------------------------------------
+
+
+class Held:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+
+def test_the_way_of_a_file_on_both_ways(recorder: Recorder, clock: Clock) -> None:
+    legs, content = Legs(Held(recorder), 1), Content(7, 1, 1000, "j")
+    legs.writing(content)
+    legs.captured(content)
+    clock.now_s += 1
+    legs.depart(content, "both", ("peer",))
+    way = legs.way(7, 1, copies_missing=1)
+    assert [leg.source for leg in way.replicas] == ["peer"]
+    assert way.replicas[0].beside_bytes == 1000 == (way.flush.beside_bytes if way.flush else 0)
+    clock.now_s += 2
+    legs.acknowledged(7, 1, "peer")
+    legs.safe(7, 1)
+    legs.copied(7, 1)
+    way = legs.way(7, 1, copies_missing=0)
+    assert way.flush is None and way.replicas == () and way.commit is not None
+    clock.now_s += 1
+    legs.committed(7, 1)
+    made = {one.phase: one for one in drain(recorder, running=True)}
+    took = {phase: one.elapsed_s for phase, one in made.items()}
+    assert took == {
+        "capture": 0, "replicate": 2, "flush": 2, "commit": 1, "safe": 2, "durable": 3
+    }  # fmt: skip
+    assert all(one.quantiles for one in made.values())
+    assert legs.way(7, 1, 1).commit is None
+
+
+def test_a_flush_that_waits_for_its_replica_begins_when_it_may(
+    recorder: Recorder, clock: Clock
+) -> None:
+    legs, content = Legs(Held(recorder), 1), Content(7, 1, 1000, "j")
+    legs.depart(content, "replica", ("peer",))
+    assert legs.way(7, 1, 1).flush_waits
+    clock.now_s += 4
+    legs.acknowledged(7, 1, "peer")
+    legs.safe(7, 1)
+    legs.flush(7, 1, "replica")
+    clock.now_s += 1
+    way = legs.way(7, 1, 0)
+    assert way.flush is not None and way.flush.elapsed_s == 1 and not way.flush_waits
+    legs.flush(99, 1, "replica")  # nobody knows it: nothing
+
+
+# --- the store ------------------------------------------------------------------------------------
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    made = [record(1, quantiles=(1.0, 2.0)), record(2, phase="commit", job="j", source="peer")]
+    store = Store(tmp_path / "m.db")
+    store.save(made)
+    store.save([record(2, phase="commit", elapsed_s=9.0)])
+    assert store.last_id() == 2
+    store.close()
+    again = Store(tmp_path / "m.db", readonly=True)
+    assert again.records() == [made[0], record(2, phase="commit", elapsed_s=9.0)]
+    with pytest.raises(sqlite3.OperationalError):
+        again.save(made)
+
+
+def test_a_store_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storing, "KEPT", 50)
+    monkeypatch.setattr(storing, "DECISIONS_KEPT", 10)
+    store = Store(tmp_path / "m.db")
+    for begin in range(1, 400, 100):
+        store.save(record(i, phase=("flush", "commit")[i % 2]) for i in range(begin, begin + 100))
+        store.save_decisions((float(i), "f", "{}") for i in range(30))
+    kept = store.records()
+    assert len(kept) == 100 and kept[0].id == 301
+    assert len(store.decisions()) == 10
+
+
+def test_what_was_running_when_the_daemon_died_is_censored(tmp_path: Path) -> None:
+    store = Store(tmp_path / "m.db")
+    store.save([record(1, state="running", elapsed_s=4.0)])
+    store.give_up_running()
+    assert samples(store.records())[0].censored
+
+
+def test_boots_that_end_without_order_are_failures(tmp_path: Path) -> None:
+    store = Store(tmp_path / "m.db")
+    store.alive("one", 0.0)
+    store.alive("one", 50.0)
+    store.alive("two", 100.0)
+    store.alive("two", 150.0, orderly=True)
+    store.alive("three", 200.0)
+    lives = store.lifetimes()
+    assert [(one.begin_s, one.seen_s, one.failed) for one in lives] == [
+        (0.0, 50.0, True), (100.0, 150.0, False), (200.0, 200.0, False),
+    ]  # fmt: skip
+
+
+def test_fits_come_back_and_unreadable_ones_do_not(tmp_path: Path) -> None:
+    store = Store(tmp_path / "m.db")
+    store.save_fits([prior_fit("flush"), prior_fit("commit")])
+    with sqlite3.connect(tmp_path / "m.db") as other:
+        other.execute("UPDATE fit SET fit = '{}' WHERE phase = 'flush'")
+    assert store.fits() == [prior_fit("commit")]
+
+
+# --- the keeper -----------------------------------------------------------------------------------
+
+
+def test_measurements_survive_a_restart(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.open()
+    keeper.recorder.begin(Key("flush", 1, 1), 10, keep=True)
+    keeper.recorder.end(Key("flush", 1, 1))
+    keeper.recorder.begin(Key("flush", 2, 1), 10, keep=True)
+    keeper.recorder.decided("f", Decision("both", "why", 1, 0.95))
+    keeper.close(orderly=True)
+    again = Keeper(tmp_path)
+    again.open()
+    again.recorder.begin(Key("flush", 3, 1), 10, keep=True)
+    again.close(orderly=True)
+    found = Store(tmp_path / FILE_NAME).records()
+    assert [(one.id, one.state) for one in found] == [(1, "ended"), (2, "given up"), (3, "running")]
+
+
+def test_a_damaged_store_is_put_aside(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"no database at all" * 100)
+    keeper = Keeper(tmp_path)
+    keeper.open()
+    keeper.close(orderly=True)
+    assert (tmp_path / FILE_NAME).with_suffix(".damaged").exists()
+    assert Store(tmp_path / FILE_NAME).last_id() == 0
+
+
+@pytest.mark.trio
+async def test_the_daemon_has_its_measurements_fitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeping, "_LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(keeping, "WRITE_EVERY_S", 0.01)
+    keeper = Keeper(tmp_path)
+    keeper.open()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.run)
+            for ino in range(40):
+                keeper.recorder.begin(Key("flush", ino, 1), 10_000_000, keep=True)
+                keeper.recorder.end(Key("flush", ino, 1))
+            with trio.fail_after(60):
+                while not keeper.fitted_s:  # noqa: ASYNC110 - it tells nobody
+                    await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+    finally:
+        keeper.close(orderly=True)
+    assert keeper.recorder.model.fit_for("flush").samples == 40
+
+
+def test_a_fit_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cachexfs.measurements.fitter", str(tmp_path / "none" / "m")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode != 0 and "unable to open database" in done.stderr
