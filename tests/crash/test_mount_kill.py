@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster_of_nodes import Node, eventually, listed, nodes
+from tests.cluster_of_nodes import Node, eventually, nodes
+from tests.cluster_of_nodes import listed as names_in
 
 ROUNDS = 20
 SEED = 20240229
@@ -178,7 +179,7 @@ def test_a_second_kill_while_it_recovers(tmp_path: Path) -> None:
         a.umount()
         for index in range(30):
             assert (a.source / f"f{index}").read_bytes() == b"%d" % index * 50_000
-        assert not [name for name in listed(a.source) if name.startswith(".cachexfs")]
+        assert not [name for name in names_in(a.source) if name.startswith(".cachexfs")]
 
 
 @pytest.mark.fuse
