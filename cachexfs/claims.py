@@ -46,9 +46,9 @@ def is_marked(source: Path) -> bool:
     return (source / DIRECTORY).is_dir()
 
 
-def digest_of(owner: str, version: int) -> str:
-    """What the claims of one version are called."""
-    return hashlib.sha256(f"{owner}\0{version}".encode()).hexdigest()[:40]
+def digest_of(owner: str, version: int, size_bytes: int) -> str:
+    """What the claims of one version are called. No path: that changes on the way."""
+    return hashlib.sha256(f"{owner}\0{version}\0{size_bytes}".encode()).hexdigest()[:40]
 
 
 @dataclass(frozen=True)

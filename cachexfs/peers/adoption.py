@@ -130,7 +130,7 @@ class Adoption:
         replica, source = candidate.replica, candidate.source
         if not claims.is_marked(source):
             raise OSError(2, f"{source} is no source of ours here")
-        digest = claims.digest_of(replica.owner, replica.version)
+        digest = claims.digest_of(replica.owner, replica.version, replica.size_bytes)
         claim = claims.take(source, digest, self._node)
         if claim == "done":
             return "there"

@@ -34,13 +34,13 @@ class Fence:
         claims.mark(self._source)
 
     @contextmanager
-    def around_commit(self, settled_at_ns: int) -> Iterator[None]:
+    def around_commit(self, settled_at_ns: int, size_bytes: int) -> Iterator[None]:
         """For the time of a commit, in its thread. Raises `Adopted`, OSError (EBUSY: wait)."""
         if not settled_at_ns or time.time_ns() - settled_at_ns < self._after_s * 1e9:
             yield
             return
         claims.mark(self._source)
-        digest = claims.digest_of(self._node, settled_at_ns)
+        digest = claims.digest_of(self._node, settled_at_ns, size_bytes)
         claim = claims.take(self._source, digest, self._node)
         if claim == "done":
             raise Adopted

@@ -352,7 +352,8 @@ class Publisher:
         is_present = node.life is not None and node.life.version == action.version
         if self._fence is None or not is_present:
             return contextlib.nullcontext()
-        return self._fence.around_commit(node.settled_at_ns)
+        size_bytes = self._tier.status(node.blob).st_size if node.blob is not None else 0
+        return self._fence.around_commit(node.settled_at_ns, size_bytes)
 
     async def _was_adopted(self, errand: _Errand, node: Node, action: Publish) -> None:
         """A holder has committed this version: what became of it since is left as it is."""

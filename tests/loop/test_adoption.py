@@ -1,0 +1,241 @@
+"""Holders of a dead owner's replicas: each commits what nobody has committed, once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from peering import replica, store_at
+
+from cachexfs import claims
+from cachexfs.durability.checksum import CHUNK_BYTES
+from cachexfs.peers import adoption, committing
+from cachexfs.peers.batch import Put, Step
+from cachexfs.peers.store import Store
+from cachexfs.pfs.fence import Adopted, Fence
+
+pytestmark = pytest.mark.trio
+BIG = os.urandom(2 * CHUNK_BYTES + 5)
+SMALL = b"small"
+WHEN_NS = 1_700_000_000 * 10**9
+
+
+class Holder:
+    """A store that holds what node "owner" sent, and its adoption."""
+
+    def __init__(self, name: str, store: Store, base: Path) -> None:
+        self.name = name
+        self.store = store
+        self.note = base / f"{name}.json"
+        self.adoption = adoption.Adoption(
+            store, name, {}, lambda volume: None, self.note, 0.0, trio.CapacityLimiter(1)
+        )
+
+    def hold(self, source: Path, path: bytes, content: bytes, at: int = 1, **more: Any) -> None:
+        version = WHEN_NS + at
+        held = replica(path, content, version, volume=str(source), mtime_ns=version, **more)
+        part = self.store.offer(held, b"s" * 16)
+        assert part is not None
+        for index in range(0, len(content), CHUNK_BYTES):
+            part.write(index // CHUNK_BYTES, memoryview(content[index : index + CHUNK_BYTES]))
+        done = self.store.progress(b"s" * 16).done_id
+        assert self.store.apply([Step(b"s" * 16, done + 1, Put(held, part))]) == [None]
+
+    @property
+    def results(self) -> dict[str, str]:
+        return {each["path"]: each["result"] for each in adoption.read(self.note)}
+
+
+class Stage:
+    """A source, and two holders."""
+
+    def __init__(self, base: Path, stack: ExitStack) -> None:
+        self.source = base / "source"
+        self.source.mkdir()
+        claims.mark(self.source)
+        self.p, self.q = (
+            Holder(name, stack.enter_context(store_at(base / name)), base) for name in "pq"
+        )
+
+    def hold(self, path: bytes, content: bytes, at: int = 1, **more: Any) -> None:
+        for holder in (self.p, self.q):
+            holder.hold(self.source, path, content, at, **more)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(name for name in os.listdir(self.source) if not name.startswith("."))
+
+    @property
+    def left_over(self) -> list[str]:
+        hidden = [str(path) for path in self.source.rglob(".cachexfs-adopted*")]
+        return hidden + [str(p) for p in (self.source / claims.DIRECTORY).glob("new-*")]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    with ExitStack() as stack:
+        yield Stage(tmp_path, stack)
+
+
+async def test_one_commits_and_the_other_finds_it_done(stage: Stage) -> None:
+    stage.hold(b"f", BIG, mode=0o640)
+    async with trio.open_nursery() as nursery:
+        for holder in (stage.p, stage.q):
+            nursery.start_soon(holder.adoption.look)
+    for holder in (stage.p, stage.q):
+        await holder.adoption.look()
+        assert not holder.store.not_durable()
+    assert (stage.source / "f").read_bytes() == BIG
+    found = (stage.source / "f").stat()
+    assert (found.st_mode & 0o777, found.st_mtime_ns) == (0o640, WHEN_NS + 1)
+    results = sorted([stage.p.results["f"], stage.q.results["f"]])
+    assert results == ["committed", "there"] and not stage.left_over
+
+
+class FailingOs:
+    """`os`, with the n-th call failing."""
+
+    def __init__(self, nth: int, failure: BaseException) -> None:
+        self._left = nth
+        self._failure = failure
+        self._lock = threading.Lock()
+        self.has_failed = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(os, name)
+        if name not in {"open", "stat", "rename", "fsync", "pread", "pwrite", "ftruncate", "link"}:
+            return found
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                self._left -= 1
+                if self._left == 0:
+                    self.has_failed = True
+                    raise self._failure
+            return found(*args, **kwargs)
+
+        return call
+
+
+class Died(BaseException):
+    """The holder dies: nothing of it is cleaned up but what the kernel cleans up."""
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_failure_at_any_step_leaves_it_to_the_other(
+    tmp_path: Path, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "LEASE_S", 0.0)  # who died is overtaken at once
+    nth, has_failed = 0, True
+    while has_failed:
+        nth += 1
+        with ExitStack() as stack:
+            base = tmp_path / str(nth)
+            base.mkdir()
+            stage = Stage(base, stack)
+            stage.hold(b"f", SMALL)
+            failing = FailingOs(nth, Died() if dies else OSError(5, "broken"))
+            with monkeypatch.context() as patch:
+                patch.setattr(committing, "os", failing)
+                patch.setattr(claims, "os", failing)
+                if dies:
+                    patch.setattr(claims.Claim, "release", lambda claim: None)
+                with suppress(Died):
+                    await stage.p.adoption.look()
+            has_failed = failing.has_failed
+            await stage.q.adoption.look()
+            await stage.p.adoption.look()
+            assert (stage.source / "f").read_bytes() == SMALL, f"failure at call {nth}"
+            assert not stage.q.store.not_durable() and not stage.p.store.not_durable()
+            assert not [name for name in stage.left_over if "adopted" in name]
+    assert nth > 10
+
+
+async def test_a_newer_file_or_a_directory_stays(stage: Stage) -> None:
+    ages = {"newer": 1, "same": 0, "older": -1}
+    for at, name in enumerate([*ages, "dir"], 10):
+        stage.p.hold(stage.source, name.encode(), b"of " + name.encode(), at)
+        if name in ages:
+            (stage.source / name).write_bytes(b"?? " + name.encode())
+            os.utime(stage.source / name, ns=2 * (WHEN_NS + at + ages[name],))
+    (stage.source / "dir").mkdir()
+    await stage.p.adoption.look()
+    assert stage.p.results == {
+        "newer": "superseded", "same": "there", "older": "committed", "dir": "superseded",
+    }  # fmt: skip
+    assert (stage.source / "newer").read_bytes() == b"?? newer"
+    assert (stage.source / "older").read_bytes() == b"of older"
+
+
+async def test_the_directory_is_known_by_its_number(stage: Stage) -> None:
+    (stage.source / "tmp").mkdir()
+    number = (stage.source / "tmp").stat().st_ino
+    stage.p.hold(stage.source, b"tmp/f", b"f", parent=number)
+    stage.p.hold(stage.source, b"gone/f", b"f", at=2, parent=12345)
+    stage.p.hold(stage.source, b"new/deep/f", b"f", at=3)
+    (stage.source / "tmp").rename(stage.source / "final")
+    (stage.source / "tmp").mkdir()
+    await stage.p.adoption.look()
+    assert stage.p.results["gone/f"] == "no directory"
+    assert (stage.source / "final/f").exists() and not (stage.source / "tmp/f").exists()
+    assert (stage.source / "new/deep/f").exists() and not (stage.source / "gone").exists()
+
+
+async def test_no_pointer_before_what_it_points_to(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.p.hold(stage.source, b"shard", BIG, at=1)
+    stage.p.hold(stage.source, b"latest", b"1", at=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(committing, "os", FailingOs(9, OSError(122, "quota")))
+        await stage.p.adoption.look()
+    assert stage.names == []
+    await stage.p.adoption.look()
+    assert stage.names == ["latest", "shard"]
+
+
+async def test_a_directory_without_the_mark_is_not_written_to(stage: Stage, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    stage.p.hold(elsewhere, b"f", b"f")
+    await stage.p.adoption.look()
+    assert os.listdir(elsewhere) == [] and stage.p.store.not_durable()
+
+
+async def test_an_owner_that_returns_finds_the_claim(stage: Stage) -> None:
+    stage.p.hold(stage.source, b"f", b"f")
+    version = WHEN_NS + 1
+    fence = Fence(stage.source, "owner", after_s=0.0)
+    await stage.p.adoption.look()
+    with pytest.raises(Adopted), fence.around_commit(version, 1):
+        raise AssertionError
+    with fence.around_commit(version + 1, 1):  # another version
+        assert claims.take(stage.source, claims.digest_of("owner", version + 1, 1), "p") == "busy"
+    assert claims.take(stage.source, claims.digest_of("owner", version + 1, 1), "p") == "done"
+
+
+async def test_a_damaged_replica_is_left_to_another_holder(stage: Stage) -> None:
+    stage.hold(b"f", BIG)
+    (file,) = (stage.p.store.directory / "data").iterdir()
+    file.write_bytes(b"?" + BIG[1:])
+    await stage.p.adoption.look()
+    assert stage.names == []
+    await stage.q.adoption.look()
+    assert (stage.source / "f").read_bytes() == BIG
+
+
+async def test_claims_of_long_ago_are_forgotten(stage: Stage) -> None:
+    claim = claims.take(stage.source, "0" * 40, "p")
+    assert isinstance(claim, claims.Claim)
+    claim.done()
+    claims.mark(stage.source)
+    assert claims.take(stage.source, "0" * 40, "q") == "done"
+    os.utime(claim.path, (0, 0))
+    claims.mark(stage.source)
+    assert isinstance(claims.take(stage.source, "0" * 40, "q"), claims.Claim)
