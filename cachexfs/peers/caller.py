@@ -62,7 +62,7 @@ class Caller:
         self._waiting: dict[int, _Waiting] = {}
         self._last_id = 0
         self._used_at_s = trio.current_time()
-        self._scope = trio.CancelScope()
+        self._reviving: trio.CancelScope | None = None
         self.is_dead = False
 
     async def ask(self, make: Callable[[int], m.Message], within_s: float) -> m.Message:
@@ -79,7 +79,8 @@ class Caller:
     def close(self) -> None:
         """Not a member any more."""
         self.is_dead = True
-        self._scope.cancel()
+        if self._reviving is not None:
+            self._reviving.cancel()
         self._drop()
 
     async def _ask(self, make: Callable[[int], m.Message]) -> m.Message:
@@ -148,7 +149,7 @@ class Caller:
 
     async def _revive(self) -> None:
         pause_s = RETRY_FIRST_S
-        with self._scope:
+        with trio.CancelScope() as self._reviving:
             while True:
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)

@@ -14,10 +14,11 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -34,6 +35,9 @@ from cachexfs.ram.tier import Tier
 
 LIMITS_S = (2.0, 10.0)
 """How long one that has a chunk may take for it, in a first round and in a second one."""
+PATIENCE_S = 5.0
+"""How long a read waits for an owner that restarts, asking the homes again and again."""
+_ASK_AGAIN_S = 0.3
 PENALTY_S = 10.0
 """Who failed is asked last for so long."""
 AHEAD = 4
@@ -42,6 +46,7 @@ AT_ONCE = 4
 """Chunks that come from one node at the same time, each by its own connection."""
 
 _FAILED = (PeerFailed, ReplicaUnreadable, HandshakeFailed, trio.TooSlowError)
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -66,6 +71,7 @@ class _Arrival:
 class _Fetched:
     """One file. `present`: the chunks in the blob."""
 
+    node: Node
     replica: m.Replica
     holders: list[_Holder]
     blob: int
@@ -76,7 +82,9 @@ class _Fetched:
 
 
 class Fetching:
-    """`addresses`: where each member's store answers. Raises OSError(EIO) when nobody delivers."""
+    """`addresses`: where each member's store answers; `ask_again`: what the homes say of a file by
+    now. Raises OSError(EIO) when nobody delivers.
+    """
 
     def __init__(
         self,
@@ -85,12 +93,14 @@ class Fetching:
         identity: Identity,
         volume: str,
         addresses: Callable[[], dict[str, str]],
+        ask_again: Callable[[Node], Awaitable[Remote | None]] | None = None,
     ) -> None:
         self._tier = tier
         self._room = room
         self._identity = identity
         self._volume = volume
         self._addresses = addresses
+        self._ask_again = ask_again
         self._files: dict[int, _Fetched] = {}
         self._idle: dict[str, list[PeerReader]] = {}
         self._limits: dict[str, trio.CapacityLimiter] = {}
@@ -154,17 +164,31 @@ class Fetching:
     async def _file(self, node: Node) -> _Fetched:
         file = self._files.get(node.ino)
         if file is None:
-            assert node.remote is not None
-            replica, holders = await self._described(node.remote)
+            replica, holders = await self._patiently(node, self._described)
             file = self._files.get(node.ino)
             if file is None:
                 blob, fd = self._tier.create()
                 os.ftruncate(fd, replica.size_bytes)
-                file = self._files[node.ino] = _Fetched(replica, holders, blob, fd)
-        if node.remote is not None and len(node.remote.holders) >= len(file.holders):
-            file.holders = self._holders(node.remote)
+                file = self._files[node.ino] = _Fetched(node, replica, holders, blob, fd)
         file.used_at_s = trio.current_time()
         return file
+
+    async def _patiently(self, node: Node, attempt: Callable[[Remote], Awaitable[T]]) -> T:
+        """Try, and again with what the homes say by then. Raises OSError when it is of no use."""
+        until_s = trio.current_time() + PATIENCE_S
+        while True:
+            if node.remote is None:
+                raise OSError(errno.EIO, "it is not another node's any more")
+            try:
+                return await attempt(node.remote)
+            except OSError:
+                if self._ask_again is None or trio.current_time() > until_s:
+                    raise
+                await trio.sleep(_ASK_AGAIN_S)
+                found = await self._ask_again(node)
+                if found is None or node.remote is None or found.identity != node.remote.identity:
+                    raise
+                node.remote = found
 
     async def _described(self, remote: Remote) -> tuple[m.Replica, list[_Holder]]:
         """The file with its checksums: the owner knows them, if nobody has said them yet."""
@@ -222,7 +246,7 @@ class Fetching:
 
     async def _bring(self, file: _Fetched, index: int, arrival: _Arrival) -> None:
         try:
-            data = await self._from_anybody(file, index)
+            data = await self._patiently(file.node, partial(self._from_anybody, file, index))
             arrival.data = data
             if self._has_room(len(data)) and file in self._files.values():
                 os.pwrite(file.fd, data, index * CHUNK_BYTES)
@@ -238,7 +262,8 @@ class Fetching:
     def _has_room(self, length: int) -> bool:
         return self._room.has(length)
 
-    async def _from_anybody(self, file: _Fetched, index: int) -> bytes:
+    async def _from_anybody(self, file: _Fetched, index: int, remote: Remote) -> bytes:
+        file.holders = self._holders(remote)
         why = "nobody serves it"
         for limit_s in LIMITS_S:
             for holder in self._in_turn(file.holders, index):

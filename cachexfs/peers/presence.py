@@ -22,6 +22,8 @@ from cachexfs.peers.greeting import Identity
 from cachexfs.peers.homes import Homes
 from cachexfs.peers.registrar import Registrar
 from cachexfs.peers.serving import ReadServer
+from cachexfs.ram.node import Node
+from cachexfs.ram.remote import Remote
 from cachexfs.ram.room import Room
 from cachexfs.ram.sums import Sums
 from cachexfs.ram.tier import Tier
@@ -54,7 +56,9 @@ class Presence:
         self._volume = volume
         self.registrar = Registrar(tree, catalogue, node)
         self.elsewhere = Elsewhere(node, root_ino)
-        self.fetching = Fetching(tier, room, self._identity, volume, self._addresses)
+        self.fetching = Fetching(
+            tier, room, self._identity, volume, self._addresses, partial(self._ask_again, tree)
+        )
         self.reads = ReadServer(
             tree, tier, sums, catalogue, Identity(node, secret, contexts.server)
         )
@@ -88,6 +92,13 @@ class Presence:
     def _home_members(self) -> tuple[Member, ...]:
         """Who can be a home: every member; all nodes must come to the same list."""
         return self._members
+
+    async def _ask_again(self, tree: Tree, node: Node) -> Remote | None:
+        slot = node.slot
+        parent = tree.nodes.get(slot.parent) if slot is not None else None
+        if slot is None or parent is None:
+            return None
+        return await self.elsewhere.find(parent, slot.name, on_source=False)
 
     def _addresses(self) -> dict[str, str]:
         return {member.name: member.address for member in self._members}

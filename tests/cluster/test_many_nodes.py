@@ -11,7 +11,7 @@ import pytest
 
 from cachexfs.demo.faults import Fault
 from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, nodes
+from tests.cluster_of_nodes import Node, eventually, listed, nodes
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 MIB = 1 << 20
@@ -146,7 +146,7 @@ def test_another_node_appends_renames_and_links(cluster: Cluster) -> None:
     cluster.storage.clear()
     for node in (cluster.a, cluster.b, cluster.c):
         node.wait("durable")
-    assert os.listdir(cluster.storage.backing) == ["log.1"]
+    assert listed(cluster.storage.backing) == ["log.1"]
     assert (cluster.storage.backing / "log.1").read_bytes() == b"a" * 5 * MIB + b"b"
 
 
@@ -196,3 +196,17 @@ def test_a_replica_is_read_when_the_owner_is_gone(cluster: Cluster) -> None:
         assert content_of(cluster.c.mountpoint / "shard") == content
     finally:
         os.kill(daemon, signal.SIGCONT)
+
+
+def test_the_next_daemon_tells_and_serves_what_the_last_one_had(cluster: Cluster) -> None:
+    (cluster.a.mountpoint / "before").write_bytes(b"b" * MIB)
+    assert content_of(cluster.b.mountpoint / "before") == b"b" * MIB
+    for node in (cluster.a, cluster.b):
+        daemon = node.daemon()
+        node.kill_only_daemon()
+        node.wait_for_another(daemon)
+    (cluster.a.mountpoint / "after").write_bytes(b"a" * MIB)
+    for path in cluster.everywhere("before"):
+        assert content_of(path) == b"b" * MIB
+    for path in cluster.everywhere("after"):
+        assert content_of(path) == b"a" * MIB

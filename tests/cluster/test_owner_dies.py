@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,14 @@ def cluster(
     storage.set_fault(FULL)
     yield running
     storage.clear()
+    if os.environ.get("KEEP_LOGS"):
+        for node in made:
+            Path(os.environ["KEEP_LOGS"], node.name).write_text(node.log)
+            peer = (node.home / "peer.log").read_text()
+            Path(os.environ["KEEP_LOGS"], f"{node.name}-peer").write_text(peer)
+    if not os.path.ismount(made[0].mountpoint):  # it would come back with what it had
+        made[0].stop_peer()
+        made[0].wipe()
     shutil.rmtree(storage.backing / "ckpt")
 
 
@@ -156,5 +165,6 @@ def test_what_another_node_deleted_or_replaced_does_not_come_back(
         eventually(lambda p=path, n=name: p.exists() and p.read_bytes() == contents[n], name)
     b.wait("durable")
     time.sleep(2)
-    assert sorted(os.listdir(storage.backing / "ckpt")) == ["latest", "shard2", "shard3"]
+    shown = [name for name in os.listdir(storage.backing / "ckpt") if not name.startswith(".")]
+    assert sorted(shown) == ["latest", "shard2", "shard3"]
     assert (storage.backing / "ckpt" / "latest").read_text() == "by b"
