@@ -125,4 +125,5 @@ def as_text(found: list[forty.Decided], expected: list[forty.Decided]) -> str:
     same = sum(ours == theirs for ours, theirs in zip(found, expected, strict=False))
     preemptions = sum(what == "Preempt" for _, what, _ in expected)
     starts = len(expected) - preemptions
-    return f"{same} of {starts} starts and {preemptions} preemptions are the same"
+    of = f"{len(expected)} ({starts} starts, {preemptions} preemptions)"
+    return f"{same} of {of} are the same"
