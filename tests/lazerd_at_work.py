@@ -108,8 +108,11 @@ class Lazerd:
         remove_cgroups(cgroup.find(self.state))
 
     def left(self) -> set[int]:
-        """Processes that were started with our environment, supervisors included."""
-        return with_variables([f"HERE={self.directory}"], everything()) - {os.getpid()}
+        """Processes of ours: started with our environment, supervisors included, or as our jobs."""
+        stats = everything()
+        ours = with_variables([f"HERE={self.directory}"], stats)
+        jobs = with_variables([f"LAZER_SOCKET={self.socket}"], stats)
+        return (ours | jobs) - {os.getpid()}
 
     # --- what users do -------------------------------------------------------------------------
 
