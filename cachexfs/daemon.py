@@ -158,7 +158,7 @@ def _compose(
         presence.registrar.problems if presence else lambda: [],
     ]
     reporter = Reporter(facts, tree, tier, replicator, tracker, problems, ways)
-    sink = TreeSink(tree, tier, tracker, view, names, room)
+    sink = TreeSink(tree, tier, tracker, view, names, room, source)
     adopter = Adopter(config, str(wanted.source), partial(read_secret, config), sink)
     checker = Checker(tier, source, adopter.check_replica, tree.path_of)
     handover = Handover(opened)

@@ -15,52 +15,42 @@ is what each cycle decides again from what is known then, and it lapses by itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from lazerd.model.actions import Action, Kill, Preempt, Start, WakeAt
+from lazerd.model.actions import Action, Preempt, Start, WakeAt
 from lazerd.model.cluster import Cluster, Placement
-from lazerd.model.events import (
-    Cancelled,
-    CheckpointSafe,
-    Event,
-    Evicted,
-    Finished,
-    Gone,
-    Held,
-    NodeDrained,
-    NodeUp,
-    Released,
-    SetupEnded,
-    Stuck,
-    Submitted,
-    Wakeup,
-)
+from lazerd.model.events import Event, Submitted
 from lazerd.model.job import Job, Phase
-from lazerd.policy.alarms import Alarm
+from lazerd.model.reasons import Reason
+from lazerd.model.weighing import Weighing
 from lazerd.policy.backfill import Reservation
+from lazerd.policy.chronicle import Chronicle, Line
 from lazerd.policy.floor import Floor
+from lazerd.policy.intake import ALLOWED, IllegalEvent, Intake
+from lazerd.policy.invariants import faults
 from lazerd.policy.line import Heads
 from lazerd.policy.names import Policy
 from lazerd.policy.orchestrator import Orchestrator, Plan
-from lazerd.policy.orders import NEVER, work_left_s
-from lazerd.predict.loss import worked_s
+from lazerd.policy.orders import NEVER
+from lazerd.policy.standing import reason_of
 
-ALLOWED: dict[type[Event], tuple[Phase, ...]] = {
-    SetupEnded: (Phase.SETUP, Phase.LEAVING),
-    CheckpointSafe: (Phase.SETUP, Phase.WORKING, Phase.LEAVING),
-    Finished: (Phase.SETUP, Phase.WORKING, Phase.LEAVING),
-    Gone: (Phase.LEAVING,),
-    Stuck: (Phase.LEAVING,),
-    Cancelled: tuple(Phase),
-    Held: (Phase.PENDING, Phase.PROMISED),
-    Released: (Phase.HELD,),
-    Evicted: (Phase.SETUP, Phase.WORKING),
-}
-"""The phases of a job in which each event about it may come."""
+__all__ = ["ALLOWED", "BrokenInvariant", "Engine", "Explanation", "IllegalEvent"]
 
 
-class IllegalEvent(Exception):
-    """An event about an unknown job, or one that cannot happen now. It has changed nothing."""
+class BrokenInvariant(Exception):
+    """The engine is at fault: what must hold does not."""
+
+
+class Explanation(NamedTuple):
+    """Where a job stands. `weighing` is of a job that others could be preempted for, or not yet."""
+
+    job_id: str
+    phase: Phase
+    reason: Reason | None
+    weighing: Weighing | None
+    preemptions: int
+    story: tuple[Line, ...]
 
 
 class Engine:
@@ -70,7 +60,9 @@ class Engine:
         self.policy = policy
         self.floor = Floor(cluster, policy)
         self.now_s = float("-inf")
+        self._intake = Intake(self.floor)
         self._orchestrator = Orchestrator(self.floor)
+        self._chronicle = Chronicle()
         self._wake_s: float | None = None
         self._actions: list[Action] = []
 
@@ -89,110 +81,76 @@ class Engine:
         self.now_s = now_s
         for event in events:
             self._take(event)
-        self._ring()
+        self.floor.ring(now_s)
         self._complete()
         self._decide()
         self._wake()
         actions, self._actions = tuple(self._actions), []
         return actions
 
-    # 1. take
+    def validate(self) -> None:
+        """Raise BrokenInvariant if anything does not hold that must (DESIGN 2.1). Slow."""
+        broken = faults(self.floor)
+        broken += [
+            f"{j.job_id}: no reason" for j in self._pending() if self.reason(j.job_id) is None
+        ]
+        if broken:
+            raise BrokenInvariant("; ".join(broken))
+
+    def state(self) -> tuple[object, ...]:
+        """All that was decided, in a form that can be compared: of an engine and its replay."""
+        jobs = self.floor.jobs.values()
+        cluster = self.floor.cluster
+        return (
+            self.now_s,
+            tuple((j.job_id, j.phase, j.key, j.placement, j.done_s, j.end_s) for j in jobs),
+            tuple(zip(cluster.size, cluster.free, cluster.leaving, cluster.kept, strict=True)),
+            self._wake_s,
+        )
+
+    def reason(self, job_id: str) -> Reason | None:
+        """Why a job is pending; None if it is not. KeyError for an unknown job."""
+        return self.explain(job_id).reason
+
+    def story(self, job_id: str) -> tuple[Line, ...]:
+        """What happened to a job: events, actions, and what was weighed when it was put off."""
+        return self._chronicle.story(job_id)
+
+    def explain(self, job_id: str) -> Explanation:
+        """Where a job stands, why, and the numbers, as of the last cycle. KeyError: unknown."""
+        job = self.floor.jobs[job_id]
+        weighing = None
+        if job.phase is Phase.PENDING:
+            self._orchestrator.look(self.now_s)
+            weighing = self._orchestrator.weigh(job)
+        reason = reason_of(self.floor, job, weighing)
+        return Explanation(job_id, job.phase, reason, weighing, job.preemptions, self.story(job_id))
+
+    def _pending(self) -> Iterator[Job]:
+        waiting = (Phase.PENDING, Phase.PROMISED, Phase.HELD)
+        return (job for job in self.floor.jobs.values() if job.phase in waiting)
 
     def _take(self, event: Event) -> None:
-        kind = type(event)
-        handler = _HANDLERS[kind]
-        allowed = ALLOWED.get(kind)
-        if allowed is None:
-            handler(self, event)
-            return
-        job = self.floor.jobs.get(event.job_id)  # type: ignore[union-attr]
-        if job is None or job.phase not in allowed:
-            raise IllegalEvent(f"{event}: the job is {job.phase.value if job else 'unknown'}")
-        handler(self, job, event)
+        self._actions.extend(self._intake.take(event, self.now_s))
+        job_id = (
+            event.job.job_id if isinstance(event, Submitted) else getattr(event, "job_id", None)
+        )
+        if job_id is not None:
+            self._tell(job_id, event)
+            if self.floor.jobs[job_id].phase is Phase.ENDED:
+                self._forget(job_id)
 
-    def _submit(self, event: Submitted) -> None:
-        spec = event.job
-        if spec.job_id in self.floor.jobs:
-            raise IllegalEvent(f"{spec.job_id} was submitted before")
-        if spec.gpus < 1:
-            raise IllegalEvent(f"{spec.job_id} asks for {spec.gpus} GPUs")
-        self.floor.submit(spec, self.now_s)
+    def _act(self, job_id: str, action: Action) -> None:
+        self._actions.append(action)
+        self._tell(job_id, action)
 
-    def _setup_ended(self, job: Job, event: SetupEnded) -> None:
-        if job.phase is Phase.SETUP:
-            self.floor.begin(job, self.now_s)
+    def _tell(self, job_id: str, what: Event | Action | Weighing) -> None:
+        self._chronicle.add(job_id, self.now_s, what)
 
-    def _checkpoint_safe(self, job: Job, event: CheckpointSafe) -> None:
-        job.safe_s = max(job.safe_s, event.work_s)
-
-    def _finished(self, job: Job, event: Finished) -> None:
-        self.floor.finish(job, self.now_s)
-
-    def _gone(self, job: Job, event: Gone) -> None:
-        saved_s = job.safe_s if event.saved_s is None else event.saved_s
-        self.floor.gone(job, saved_s, self.now_s)
-
-    def _stuck(self, job: Job, event: Stuck) -> None:
-        self.floor.stuck(job, self.now_s)
-
-    def _cancelled(self, job: Job, event: Cancelled) -> None:
-        job.cancelled = True
-        if job.phase in (Phase.SETUP, Phase.WORKING):
-            self.floor.let_go(job, self.now_s)
-            self._actions.append(Kill(job.job_id))
-        elif job.phase in (Phase.PENDING, Phase.PROMISED, Phase.HELD):
-            self.floor.unqueue(job, Phase.ENDED)
-
-    def _held(self, job: Job, event: Held) -> None:
-        self.floor.unqueue(job, Phase.HELD)
-
-    def _released(self, job: Job, event: Released) -> None:
-        self.floor.queue(job, self.now_s)
-
-    def _evicted(self, job: Job, event: Evicted) -> None:
-        self.floor.let_go(job, self.now_s)
-        self._actions.append(Preempt(job.job_id, None, None))
-
-    def _node_up(self, event: NodeUp) -> None:
-        self.floor.cluster.up(event.node, event.gpus)
-
-    def _node_drained(self, event: NodeDrained) -> None:
-        self.floor.drain(event.node, self.now_s)
-
-    def _wakeup(self, event: Wakeup) -> None:
-        """The cycle that follows is all that was wanted."""
-
-    # 2. ring
-
-    def _ring(self) -> None:
-        for alarm, job in self.floor.alarms.ring(self.now_s):
-            _ALARMS[alarm](self, job)
-
-    def _overrun(self, job: Job) -> None:
-        if job.phase is Phase.SETUP:
-            elapsed_s = self.now_s - job.placed_s
-            self.floor.expect_end(job, self.now_s + elapsed_s + work_left_s(job))
-            return
-        age_s = job.done_s + worked_s(job, self.now_s)
-        job.estimate_s = self.floor.remaining.total_s(job.spec, age_s)
-        self.floor.expect_end(job, self.now_s + job.estimate_s - age_s)
-
-    def _exposed(self, job: Job) -> None:
-        self.floor.running.expose(job)
-
-    def _ranked(self, job: Job) -> None:
-        self.floor.advance(job)
-
-    def _due(self, job: Job) -> None:
-        self.floor.fall_due(job)
-
-    def _promoted(self, job: Job) -> None:
-        self.floor.promote(job, self.now_s)
-
-    def _look(self, job: Job) -> None:
-        """The cycle that follows is all that was wanted."""
-
-    # 3. complete
+    def _forget(self, job_id: str) -> None:
+        forgotten = self._chronicle.ended(job_id)
+        if forgotten is not None:
+            self.floor.jobs.pop(forgotten, None)
 
     def _complete(self) -> None:
         for job, placement in self.floor.promises.ready():
@@ -201,9 +159,7 @@ class Engine:
     def _start(self, job: Job, placement: Placement) -> None:
         self.floor.start(job, placement, self.now_s)
         self._orchestrator.look(self.now_s)
-        self._actions.append(Start(job.job_id, placement))
-
-    # 4. decide
+        self._act(job.job_id, Start(job.job_id, placement))
 
     def _decide(self) -> None:
         floor = self.floor
@@ -224,7 +180,7 @@ class Engine:
                 if plan is not None:
                     self._carry_out(plan)
                 else:
-                    self.floor.look_again(job, self._orchestrator.again_s, self.now_s)
+                    self._put_off(job)
                     reserved = reserved or self._orchestrator.reservation(job)
             elif reserved is None or not reserved.is_delayed_by(job, placement, self.now_s):
                 self._start(job, placement)
@@ -233,14 +189,23 @@ class Engine:
             else:
                 heads.next_of_size()
 
+    def _put_off(self, job: Job) -> None:
+        """The job waits; the first time, what was weighed becomes part of its story."""
+        self.floor.look_again(job, self._orchestrator.again_s, self.now_s)
+        if self.policy.variant.defers and not job.is_put_off:
+            job.is_put_off = True
+            weighing = self._orchestrator.weigh(job)
+            if weighing is not None:
+                self._tell(job.job_id, weighing)
+
     def _carry_out(self, plan: Plan) -> None:
         for victim in plan.victims:
             self.floor.let_go(victim, self.now_s)
-            self._actions.append(Preempt(victim.job_id, plan.job.job_id, plan.weighing))
+            preempt = Preempt(victim.job_id, plan.job.job_id, plan.weighing)
+            self._act(victim.job_id, preempt)
+            self._tell(plan.job.job_id, preempt)
         self.floor.promise(plan.job, plan.placement)
         self._orchestrator.look(self.now_s)
-
-    # 5. wake
 
     def _wake(self) -> None:
         wake_s: float | None = None
@@ -250,29 +215,3 @@ class Engine:
         if wake_s != self._wake_s or (self._wake_s is not None and self._wake_s <= self.now_s):
             self._wake_s = wake_s
             self._actions.append(WakeAt(wake_s))
-
-
-_HANDLERS: dict[type, Callable[..., None]] = {
-    Submitted: Engine._submit,
-    SetupEnded: Engine._setup_ended,
-    CheckpointSafe: Engine._checkpoint_safe,
-    Finished: Engine._finished,
-    Gone: Engine._gone,
-    Stuck: Engine._stuck,
-    Wakeup: Engine._wakeup,
-    Cancelled: Engine._cancelled,
-    Held: Engine._held,
-    Released: Engine._released,
-    Evicted: Engine._evicted,
-    NodeUp: Engine._node_up,
-    NodeDrained: Engine._node_drained,
-}
-
-_ALARMS: dict[Alarm, Callable[[Engine, Job], None]] = {
-    Alarm.OVERRUN: Engine._overrun,
-    Alarm.EXPOSED: Engine._exposed,
-    Alarm.RANK: Engine._ranked,
-    Alarm.DUE: Engine._due,
-    Alarm.PROMOTED: Engine._promoted,
-    Alarm.LOOK: Engine._look,
-}

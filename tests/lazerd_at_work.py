@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lazerd.backend import cgroup
 from lazerd.backend.processes import everything, with_variables
 from lazerd.client import SOCKET_NAME, Client
 from lazerd.errors import LazerError
@@ -104,14 +105,14 @@ class Lazerd:
         self._remove_cgroups()
 
     def _remove_cgroups(self) -> None:
-        from lazerd.backend import cgroup
-
-        with contextlib.suppress(OSError):
-            cgroup.find(self.state).close()
+        remove_cgroups(cgroup.find(self.state))
 
     def left(self) -> set[int]:
-        """Processes that were started with our environment, supervisors included."""
-        return with_variables([f"HERE={self.directory}"], everything()) - {os.getpid()}
+        """Processes of ours: started with our environment, supervisors included, or as our jobs."""
+        stats = everything()
+        ours = with_variables([f"HERE={self.directory}"], stats)
+        jobs = with_variables([f"LAZER_SOCKET={self.socket}"], stats)
+        return (ours | jobs) - {os.getpid()}
 
     # --- what users do -------------------------------------------------------------------------
 
@@ -210,6 +211,15 @@ def lazerd(
         yield made.start()
     finally:
         made.clear()
+
+
+def remove_cgroups(cgroups: cgroup.Cgroups) -> None:
+    """Those of a daemon whose jobs have been killed: the last of them may still be on its way."""
+    for _ in range(100):
+        cgroups.close()
+        if cgroups.root is None or not cgroups.root.exists():
+            return
+        time.sleep(0.02)
 
 
 def as_json(text: str) -> Any:

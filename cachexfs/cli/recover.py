@@ -32,6 +32,8 @@ def recover(
     """Bring back what the peers hold, into MOUNTPOINT or into a directory.
 
     Works with the shared file system out of reach. Every file is checked and whole, or not there.
+    A sharded checkpoint that is not whole is reported, with the newest whole one; then, and when
+    a path does not come back, it ends with 1.
     """
     if (mountpoint is None) == (to is None):
         raise UsageError("name a MOUNTPOINT, or a directory with --to, and not both")
@@ -75,18 +77,7 @@ def _into_directory(
         async with open_holders(config, read_secret(config), peers, _say) as holders:
             return await bring_back(holders, volume, os.fsencode(prefix), sink, _say)
 
-    return _as_dict(trio.run(run))
-
-
-def _as_dict(result: Any) -> dict[str, Any]:
-    return {
-        "recovered": [os.fsdecode(path) for path in result.recovered],
-        "present": [],
-        "refused": [(os.fsdecode(path), why) for path, why in result.refused],
-        "damaged": [(os.fsdecode(path), why) for path, why in result.damaged],
-        "missing": [os.fsdecode(path) for path in result.missing],
-        "said": [],
-    }
+    return trio.run(run).as_answer([])
 
 
 def _print(result: dict[str, Any], as_json: bool) -> None:
@@ -102,6 +93,8 @@ def _print(result: dict[str, Any], as_json: bool) -> None:
     bad = len(result["damaged"]) + len(result["missing"]) + len(result["refused"])
     if bad:
         raise CacheXError(f"{bad} paths did not come back")
+    if result["broken"]:
+        raise CacheXError(f"incomplete: {', '.join(result['broken'])}")
 
 
 def _say(sentence: str) -> None:

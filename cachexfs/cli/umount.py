@@ -48,11 +48,28 @@ def drain(client: Client, level: str, timeout_s: float | None) -> None:
 
 
 def unmount(mountpoint: str) -> None:
-    """Unmount. Raises `CacheXError`, for instance because a program uses it."""
+    """Unmount. Raises `CacheXError`, for instance because a program uses it.
+
+    Never what is not a mount point: umount(8) takes that for the name of a device, and ours are
+    named after their source, so that a mount of this very directory would go.
+    """
+    if not _is_mounted(mountpoint):
+        raise NoSuchMount(f"nothing is mounted at {mountpoint}")
     command = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
     done = subprocess.run([*command, mountpoint], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CacheXError(f"cannot unmount {mountpoint}: {done.stderr.strip() or 'busy'}")
+
+
+def _is_mounted(mountpoint: str) -> bool:
+    from cachexfs.demo.mountpoints import is_mountpoint
+
+    above, name = os.path.split(os.path.abspath(mountpoint))
+    # The kernel lists mounts by paths without symbolic links; the last name is not looked at
+    # unless it must be, since what is mounted there may not answer.
+    if is_mountpoint(Path(os.path.realpath(above)) / name):
+        return True
+    return is_mountpoint(Path(os.path.realpath(mountpoint)))
 
 
 def _wait_for_end(client: Client) -> None:

@@ -1,7 +1,8 @@
 """Bringing what the peers hold into the mount, and checking what they hold against it.
 
-A recovered file is ours like one that was written here: captured, with the holders as its
-replicas, on its way to the shared file system when that answers again.
+A recovered file is ours like one that was written here: captured, on its way to the shared file
+system when that answers again. What the shared file system is known to have, and does not give
+because it is silent, becomes a RAM copy of that, and stays durable.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import trio
+
 from cachexfs.config import Config
 from cachexfs.durability.actions import Slot
 from cachexfs.errors import CacheXError
+from cachexfs.mount.attributes import TIMEOUT_S
 from cachexfs.mount.names import Caller, Names
 from cachexfs.mount.view import View
 from cachexfs.peers.messages import Replica
+from cachexfs.pfs.source import Source
 from cachexfs.ram.attributes import Changes, apply, owned
-from cachexfs.ram.node import ROOT, Node
+from cachexfs.ram.node import ROOT, Node, Signature
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
-from cachexfs.recovery import SinkRefused, open_holders, recover
+from cachexfs.recovery import AlreadyThere, SinkRefused, open_holders, recover
 from cachexfs.tracker import Tracker
 
 ALREADY_THERE = "is there already"
@@ -49,16 +54,12 @@ class Adopter:
             result = await recover(
                 holders, self._volume, os.fsencode(prefix), self._sink, said.append
             )
-        there = [path for path, why in result.refused if why.endswith(ALREADY_THERE)]
-        refused = [(path, why) for path, why in result.refused if not why.endswith(ALREADY_THERE)]
-        return {
-            "recovered": [os.fsdecode(path) for path in result.recovered],
-            "present": [os.fsdecode(path) for path in there],
-            "refused": [(os.fsdecode(path), why) for path, why in refused],
-            "damaged": [(os.fsdecode(path), why) for path, why in result.damaged],
-            "missing": [os.fsdecode(path) for path in result.missing],
-            "said": said,
-        }
+        if self._sink.replaced:
+            # The kernel may ask for what a name stood for before, for as long as it need not ask
+            # again; then it would be told that this is gone.
+            self._sink.replaced = False
+            await trio.sleep(TIMEOUT_S)
+        return result.as_answer(said)
 
     async def check_replica(self, peer: str, node: Node, path: bytes) -> str:
         """`"good"`, or what is wrong with a peer's copy; reads all of it."""
@@ -84,7 +85,14 @@ class TreeSink:
     """A `recovery.Sink` that makes recovered paths files of ours."""
 
     def __init__(
-        self, tree: Tree, tier: Tier, tracker: Tracker, view: View, names: Names, room: Room
+        self,
+        tree: Tree,
+        tier: Tier,
+        tracker: Tracker,
+        view: View,
+        names: Names,
+        room: Room,
+        source: Source,
     ) -> None:
         self._tree = tree
         self._tier = tier
@@ -92,6 +100,9 @@ class TreeSink:
         self._view = view
         self._names = names
         self._room = room
+        self._source = source
+        self.replaced = False
+        """Whether names stand for other nodes than before."""
 
     async def directory(self, replica: Replica) -> None:
         """A directory, with those above it."""
@@ -100,20 +111,48 @@ class TreeSink:
     async def symlink(self, replica: Replica) -> None:
         """A symbolic link."""
         slot = await self._slot(replica)
-        if await self._find(slot) is not None:
-            raise SinkRefused(ALREADY_THERE)
+        if (found := await self._find(slot)) is not None:
+            if found.kind == "symlink" and found.target == replica.target:
+                raise AlreadyThere(ALREADY_THERE)
+            raise SinkRefused(f"another {found.kind} of that name is there")
         await self._names.symlink(slot, replica.target, _caller(replica))
+
+    async def link(self, replica: Replica, old: bytes) -> None:
+        """A second name for a file that was recovered."""
+        slot, node = await self._slot(replica), await self._walk(old)
+        if node is None:
+            raise SinkRefused(f"{os.fsdecode(old)}, another name of it, is gone again")
+        if (found := await self._find(slot)) is node:
+            raise AlreadyThere(ALREADY_THERE)
+        if found is not None:
+            raise SinkRefused(f"another {found.kind} of that name is there")
+        await self._names.link(node, slot, _caller(replica))
+
+    async def holds(self, path: bytes) -> bool:
+        """Whether there is a file that can be read."""
+        node = await self._walk(path)
+        return node is not None and node.kind == "file" and await self._can_be_read(node)
 
     async def begin(self, replica: Replica) -> TreeWriter:
         """A file; it gets its name when it is whole."""
         slot = await self._slot(replica)
-        found = await self._find(slot)
-        if found is not None:
-            if found.kind != "file":
-                raise SinkRefused(f"{found.kind} of that name is there")
-            if await self._is_as_new(found, replica):
-                raise SinkRefused(ALREADY_THERE)
+        if (found := await self._find(slot)) is not None:
+            await self._check(found, replica)
         return TreeWriter(self, replica, slot)
+
+    async def _check(self, found: Node, replica: Replica) -> None:
+        """Whether a file may take the place of what is there."""
+        if found.kind != "file":
+            raise SinkRefused(f"a {found.kind} of that name is there")
+        age_ns = await self._newer_by_ns(found, replica)
+        if age_ns < 0:
+            return
+        if await self._can_be_read(found):
+            raise AlreadyThere(ALREADY_THERE)
+        if age_ns > 0:
+            raise SinkRefused("the shared file system has a newer version, and does not answer")
+        if found.opens:
+            raise SinkRefused("a program has it open, and the shared file system does not answer")
 
     async def make_room(self, length: int) -> None:
         """Wait until `length` more bytes fit into the RAM tier."""
@@ -130,25 +169,64 @@ class TreeSink:
 
     async def adopt(self, replica: Replica, slot: Slot, blob: int) -> None:
         """Make a whole blob the file at `slot`."""
-        if await self._find(slot) is not None:
-            await self._names.unlink(slot, _caller(replica))
-        node = self._tree.new("file")
-        node.blob, node.job, node.xattrs = blob, replica.job, dict(replica.xattrs)
-        node.crcs, node.crcs_version = replica.crcs, 1
-        self._tracker.begin(node)
+        found = await self._find(slot)
+        is_bare = found is not None and found.blob is None and not found.opens
+        if found is not None and is_bare and await self._newer_by_ns(found, replica) == 0:
+            self._fill(found, replica, blob)
+            return
         with self._tree.transaction():
+            if found is not None:
+                self._names.give_up(slot, found)
+                self.replaced = True
+            node = self._tree.new("file")
+            node.blob, node.job, node.xattrs = blob, replica.job, dict(replica.xattrs)
+            node.crcs, node.crcs_version = replica.crcs, 1
+            self._tracker.begin(node)
             self._tree.bind(slot, node)
             self._tracker.settled(node)
             node.settled_at_ns = replica.closed_at_ns  # the version that the holders know it by
             self._tree.save(node)
 
-    async def _is_as_new(self, node: Node, replica: Replica) -> bool:
+    def _fill(self, node: Node, replica: Replica, blob: int) -> None:
+        """What the shared file system has of this very version gets its RAM copy (back)."""
+        if node.life is None:
+            self._tracker.adopt(node)
+            node.signature = Signature(replica.size_bytes, replica.mtime_ns)
+            node.xattrs = dict(replica.xattrs)
+        assert node.life is not None
+        node.blob, node.life.in_ram = blob, True
+        node.crcs, node.crcs_version = replica.crcs, node.life.version
+        node.settled_at_ns, node.job = replica.closed_at_ns, replica.job
+        self._tree.save(node)
+
+    async def _newer_by_ns(self, node: Node, replica: Replica) -> int:
+        """By how much what is there is newer: 0 for the same, less for older or unknown."""
         if node.settled_at_ns:
-            return node.settled_at_ns >= replica.closed_at_ns
+            return node.settled_at_ns - replica.closed_at_ns
         try:
-            return (await self._view.attributes(node)).st_mtime_ns >= replica.mtime_ns
+            return (await self._view.attributes(node)).st_mtime_ns - replica.mtime_ns
+        except OSError:
+            return -1
+
+    async def _can_be_read(self, node: Node) -> bool:
+        """Whether its bytes are here, or the shared file system gives them."""
+        if node.blob is not None:
+            return True
+        try:
+            await self._source.statvfs()  # which no cache of a file system answers
+            await self._source.status(node)
         except OSError:
             return False
+        return True
+
+    async def _walk(self, path: bytes) -> Node | None:
+        """What is at a path; None when nothing is, or nobody can tell."""
+        node: Node | None = self._tree.nodes[ROOT]
+        for name in path.split(b"/"):
+            if node is None or node.kind != "directory":
+                return None
+            node = await self._find(Slot(node.ino, name))
+        return node
 
     async def _slot(self, replica: Replica) -> Slot:
         above, _, name = replica.path.rpartition(b"/")

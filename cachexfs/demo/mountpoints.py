@@ -31,11 +31,13 @@ def detach(path: Path) -> subprocess.Popen[bytes]:
     """Start to unmount lazily, in use or not.
 
     By a process of its own, and a bare kill does not end it: it writes back what is dirty, and so
-    waits as long as the file system does not answer.
+    waits as long as the file system does not answer. Where nothing is mounted it does nothing:
+    umount(8) would take the path for the name of a device, and unmount what has that name.
     """
     as_root, as_user = ["umount", "--lazy"], ["fusermount3", "-u", "-z"]
+    command = [*(as_root if os.geteuid() == 0 else as_user), str(path)]
     return subprocess.Popen(
-        [*(as_root if os.geteuid() == 0 else as_user), str(path)],
+        command if is_mountpoint(path) else ["true"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -1,9 +1,9 @@
 """Which files are one checkpoint: those of a job that were saved close together. Pure.
 
 Nobody says which files belong together, so the gaps tell: a job that is saving closes files in
-quick succession, and then trains for much longer. A gap of more than `GAP_S` between the end of one
-save and the begin of the next separates two checkpoints. A job that saves more often than
-that has its checkpoints taken for one; what is said of files still holds.
+quick succession, and then trains for much longer. So a gap between the end of one save and the
+begin of the next separates two checkpoints: the longest of `GAPS_S` under which the job is not
+found to be saving for more than `SAVING_AT_MOST` of its time, or the first where there is none.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from statistics import median_high
 
 import msgspec
 
-GAP_S = 5.0
-"""Longer than the pause of a writer between two shards, shorter than any useful interval."""
+GAPS_S = (5.0, 1.0, 0.2)
+"""The first is longer than the pauses of a writer between two shards as a rule, and shorter than
+the interval of a job that is no test."""
+
+SAVING_AT_MOST = 0.5
+"""A job that saves for longer than it computes is rather one whose saves were taken for one."""
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -44,18 +48,36 @@ class Checkpoint(msgspec.Struct, frozen=True):
         return self.settled_s - self.begin_s
 
 
-def checkpoints(files: Iterable[Saved], gap_s: float = GAP_S) -> list[Checkpoint]:
+def checkpoints(files: Iterable[Saved]) -> list[Checkpoint]:
     """The checkpoints of every job, by time."""
-    open_: dict[str, list[Saved]] = {}
-    made: list[Checkpoint] = []
+    by_job: dict[str, list[Saved]] = {}
     for file in sorted(files, key=lambda file: (file.begin_s, file.settled_s)):
-        group = open_.setdefault(file.job, [])
-        if group and file.begin_s - max(one.settled_s for one in group) > gap_s:
-            made.append(_made(group))
-            group.clear()
-        group.append(file)
-    made += [_made(group) for group in open_.values() if group]
+        by_job.setdefault(file.job, []).append(file)
+    made = [one for of_job in by_job.values() for one in _of_job(of_job)]
     return sorted(made, key=lambda checkpoint: checkpoint.begin_s)
+
+
+def _of_job(files: Sequence[Saved]) -> list[Checkpoint]:
+    for gap_s in GAPS_S:
+        made = _split(files, gap_s)
+        span_s = made[-1].settled_s - made[0].begin_s
+        if sum(one.save_s for one in made) <= SAVING_AT_MOST * span_s:
+            return made
+    return _split(files, GAPS_S[0])
+
+
+def _split(files: Sequence[Saved], gap_s: float) -> list[Checkpoint]:
+    """Checkpoints with more than `gap_s` between them, of files in the order of their begins."""
+    made: list[Checkpoint] = []
+    group: list[Saved] = []
+    ended_s = 0.0
+    for file in files:
+        if group and file.begin_s - ended_s > gap_s:
+            made.append(_made(group))
+            group = []
+        ended_s = max(ended_s, file.settled_s) if group else file.settled_s
+        group.append(file)
+    return [*made, _made(group)] if group else made
 
 
 def usual_interval_s(made: Sequence[Checkpoint]) -> float | None:

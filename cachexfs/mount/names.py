@@ -169,6 +169,13 @@ class Names:
             return
         await self._order.perform(caller.job, action, unbound=((slot, node),))
 
+    def give_up(self, slot: Slot, node: Node) -> None:
+        """A name is about to stand for another node, as after a rename over it.
+
+        No one is told: with what comes in its place the shared file system and the peers follow.
+        """
+        self._order.lose_name(node, slot)
+
     # --- moving ---------------------------------------------------------------------------------
 
     async def rename(

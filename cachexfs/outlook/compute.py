@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from cachexfs.control.foresight import Knowledge, PendingFile
-from cachexfs.durability.checkpoints import GAP_S, usual_interval_s
+from cachexfs.durability.checkpoints import GAPS_S, usual_interval_s
 from cachexfs.durability.forecast import Leg, Model, Outlook, Way
 from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.latency.fit import PhaseFit
@@ -95,7 +95,7 @@ def _current(known: Knowledge, model: Model) -> s.PendingSummary | None:
         return None
     group = [settled[0]]
     for file in settled[1:]:
-        if group[-1].settled_s - file.settled_s > GAP_S:
+        if group[-1].settled_s - file.settled_s > GAPS_S[0]:
             break
         if file.job == group[0].job:
             group.append(file)

@@ -36,6 +36,22 @@ TROUBLE = frozenset(
 )
 """Errors that speak of the state of the file system, not of the thing that was asked for."""
 
+SILENCE = frozenset(
+    {
+        errno.ETIMEDOUT,
+        errno.ENOTCONN,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+        errno.ENETDOWN,
+        errno.ENETUNREACH,
+        errno.ESHUTDOWN,
+    }
+)
+"""Of these, those that say that nobody answers: over as soon as somebody does."""
+
 _CODES = {
     errno.EDQUOT: ("SourceQuotaExceeded", "raise the quota or remove old files"),
     errno.ENOSPC: ("SourceFull", "make room on the shared file system"),
@@ -74,10 +90,22 @@ class Health:
         return self._next
 
     def end(self, number: int, error: OSError | None = None) -> None:
-        """A call came back. Success takes back that nothing is answered, not that writes fail."""
-        self._under_way.pop(number, None)
+        """A call came back. An answer takes back that nothing is answered, not that writes fail."""
+        began_s = self._under_way.pop(number, None)
         if error is not None and is_trouble(error):
             self.note(error)
+        elif began_s is not None:
+            self._answered(began_s)
+
+    def _answered(self, asked_s: float) -> None:
+        """What was asked since then is answered: so the silence that was seen before is over.
+
+        An idle mount writes nothing that could show it to be well; its probes do.
+        """
+        over = [number for number, (_, at_s) in self._trouble.items() if at_s <= asked_s]
+        for number in over:
+            if number in SILENCE:
+                del self._trouble[number]
 
     def note(self, error: OSError) -> None:
         """Trouble was seen."""

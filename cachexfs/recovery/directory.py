@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,9 +17,10 @@ from typing import TypeVar
 
 import trio
 
+from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
 from cachexfs.peers import paths
 from cachexfs.peers.messages import Replica
-from cachexfs.recovery.fetch import SinkRefused
+from cachexfs.recovery.ports import AlreadyThere, SinkRefused
 
 T = TypeVar("T")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -44,6 +46,14 @@ class DirectorySink:
         """Make the symbolic link, in one step."""
         await self.in_thread(partial(self._symlink, replica))
 
+    async def link(self, replica: Replica, old: bytes) -> None:
+        """A second name for the file at `old`, in one step."""
+        await self.in_thread(partial(self._link, replica, old))
+
+    async def holds(self, path: bytes) -> bool:
+        """Whether there is a regular file."""
+        return await self.in_thread(partial(self._holds, path))
+
     async def begin(self, replica: Replica) -> DirectoryWriter:
         """A temporary file beside the final name."""
         return await self.in_thread(partial(self._begin, replica))
@@ -68,12 +78,42 @@ class DirectorySink:
             self._check_newer(parent, name, replica)
             temporary = _temporary_name()
             os.symlink(replica.target, temporary, dir_fd=parent)
+            with contextlib.suppress(PermissionError):
+                os.chown(temporary, replica.uid, replica.gid, dir_fd=parent, follow_symlinks=False)
+            times = (replica.atime_ns, replica.mtime_ns)
+            os.utime(temporary, ns=times, dir_fd=parent, follow_symlinks=False)
             os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
             os.fsync(parent)
+
+    def _link(self, replica: Replica, old: bytes) -> None:
+        with (
+            self._parent(old) as (old_parent, old_name),
+            self._parent(replica.path) as (parent, name),
+        ):
+            self._check_newer(parent, name, replica)
+            temporary = _temporary_name()
+            os.link(
+                old_name, temporary, src_dir_fd=old_parent, dst_dir_fd=parent,
+                follow_symlinks=False,
+            )  # fmt: skip
+            os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            # Of two names of one file rename(2) does nothing, and the temporary one stays.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=parent)
+            os.fsync(parent)
+
+    def _holds(self, path: bytes) -> bool:
+        try:
+            with self._parent(path, make=False) as (parent, name):
+                return stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+        except (OSError, SinkRefused):
+            return False
 
     def _begin(self, replica: Replica) -> DirectoryWriter:
         with self._parent(replica.path) as (parent, name):
             self._check_newer(parent, name, replica)
+            if _is_same(parent, name, replica):
+                raise AlreadyThere(f"{name!r} is there already")
             return DirectoryWriter(self, replica, os.dup(parent), name)
 
     def _check_newer(self, parent: int, name: bytes, replica: Replica) -> None:
@@ -85,14 +125,15 @@ class DirectorySink:
             raise SinkRefused("a newer file is there")
 
     @contextlib.contextmanager
-    def _parent(self, path: bytes) -> Iterator[tuple[int, bytes]]:
+    def _parent(self, path: bytes, *, make: bool = True) -> Iterator[tuple[int, bytes]]:
         """A descriptor of the directory that `path` is in, and the last name."""
         *above, name = paths.check(path).split(b"/")
-        self.to.mkdir(parents=True, exist_ok=True)
+        if make:
+            self.to.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.to, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             for directory in above:
-                fd = _descend(fd, directory)
+                fd = _descend(fd, directory, make=make)
             yield fd, name
         finally:
             os.close(fd)
@@ -158,16 +199,37 @@ def apply_attributes(fd: int, replica: Replica) -> None:
     os.utime(fd, ns=(replica.atime_ns, replica.mtime_ns))
 
 
-def _descend(fd: int, name: bytes) -> int:
+def _descend(fd: int, name: bytes, *, make: bool) -> int:
     """The directory `name` in `fd`, made if needed; `fd` is closed when that succeeds."""
     with contextlib.suppress(FileExistsError):
-        os.mkdir(name, 0o755, dir_fd=fd)
+        if make:
+            os.mkdir(name, 0o755, dir_fd=fd)
     try:
         inner = os.open(name, _DIRECTORY, dir_fd=fd)
     except NotADirectoryError:
         raise SinkRefused(f"{name!r} on the way is not a directory") from None
     os.close(fd)
     return inner
+
+
+def _is_same(parent: int, name: bytes, replica: Replica) -> bool:
+    """Whether the file is there with just this content and these times."""
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(fd)
+        looks_so = (found.st_size, found.st_mtime_ns) == (replica.size_bytes, replica.mtime_ns)
+        return looks_so and stat.S_ISREG(found.st_mode) and _crcs_of(fd) == replica.crcs
+    finally:
+        os.close(fd)
+
+
+def _crcs_of(fd: int) -> bytes:
+    """The checksums of a file's content, chunk by chunk."""
+    offsets = range(0, os.fstat(fd).st_size, CHUNK_BYTES)
+    return b"".join(chunk_crc(os.pread(fd, CHUNK_BYTES, offset)) for offset in offsets)
 
 
 def _temporary_name() -> bytes:

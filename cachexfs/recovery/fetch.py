@@ -7,10 +7,9 @@ the next one, at the chunk where it failed.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple
 
 from cachexfs.config import Config
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
@@ -19,75 +18,18 @@ from cachexfs.peers import paths, tls
 from cachexfs.peers.handshake import HandshakeFailed
 from cachexfs.peers.messages import Replica
 from cachexfs.peers.reader import PeerFailed, PeerReader, ReplicaUnreadable, open_reader
-from cachexfs.recovery.plan import Wanted, plan
-
-
-class SinkRefused(CacheXError):
-    """The sink does not take this path (something newer is there, a name that cannot be)."""
-
-
-class Writer(Protocol):
-    """A file on its way into a sink."""
-
-    async def write_at(self, offset: int, data: bytes) -> None:
-        """One chunk. Raises `OSError`."""
-
-    async def finish(self) -> None:
-        """The content is whole: show it under its name. Raises `OSError`."""
-
-    async def abort(self) -> None:
-        """Leave nothing of it."""
-
-
-class Sink(Protocol):
-    """Where recovered paths go. Each may raise `SinkRefused` or `OSError`."""
-
-    async def directory(self, replica: Replica) -> None:
-        """A directory, before what is in it and again after it: its attributes stay then."""
-
-    async def symlink(self, replica: Replica) -> None:
-        """A symbolic link."""
-
-    async def begin(self, replica: Replica) -> Writer:
-        """A file; nothing of it is visible before `Writer.finish`."""
-
-
-class Holder(Protocol):
-    """A peer that can be asked; `PeerReader` is one."""
-
-    name: str
-
-    async def volumes(self) -> list[str]:
-        """Raises `PeerFailed`."""
-
-    async def list(self, volume: str, prefix: bytes) -> Sequence[Replica]:
-        """Raises `PeerFailed`."""
-
-    def fetch(
-        self, replica: Replica, first: int = 0, last: int | None = None
-    ) -> AsyncIterator[tuple[int, bytes]]:
-        """Raises `PeerFailed`, `ReplicaUnreadable`."""
-
-
-@dataclass
-class Result:
-    """What came back. `damaged`, `refused`: path and why; `missing`: no holder answers any more."""
-
-    volume: str = ""
-    recovered: list[bytes] = field(default_factory=list)
-    damaged: list[tuple[bytes, str]] = field(default_factory=list)
-    missing: list[bytes] = field(default_factory=list)
-    refused: list[tuple[bytes, str]] = field(default_factory=list)
-    unreachable: list[str] = field(default_factory=list)
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything that was planned is there."""
-        return not (self.damaged or self.missing or self.refused)
-
-
-Report = Callable[[str], None]
-"""Takes one sentence at a time, for a person who waits."""
+from cachexfs.recovery.generations import (
+    INDEX_AT_MOST_BYTES,
+    Checkpoint,
+    checkpoints,
+    judge,
+    members,
+    of_other_saves,
+    shards_named_in,
+)
+from cachexfs.recovery.plan import Listings, Wanted, is_same_file, plan, versions_of
+from cachexfs.recovery.ports import AlreadyThere, Holder, Report, Sink, SinkRefused, Writer
+from cachexfs.recovery.result import Result
 
 
 async def recover(
@@ -108,10 +50,14 @@ async def recover(
         raise UsageError(f"--path: {error}") from None
     run = _Recovery(holders, sink, report)
     await run.choose(volume)
-    wanted = plan(await run.listings(prefix))
+    listings = await run.listings(prefix)
+    wanted = plan(listings)
+    indexed = await run.look_into(wanted)
+    wanted = run.without_other_saves(wanted, indexed, listings)
     for each in wanted:
         await run.bring(each)
     await run.finish_directories(wanted)
+    await run.judge(indexed)
     return run.result
 
 
@@ -120,6 +66,7 @@ class _Recovery:
         self._holders = {holder.name: holder for holder in holders}
         self._sink = sink
         self._report = report
+        self._linkable: list[Replica] = []
         self.result = Result()
 
     async def choose(self, volume: str | None) -> None:
@@ -139,7 +86,7 @@ class _Recovery:
             raise UsageError(f"several volumes are held, name one of: {', '.join(sorted(found))}")
         return found.pop()
 
-    async def listings(self, prefix: bytes) -> dict[str, Sequence[Replica]]:
+    async def listings(self, prefix: bytes) -> Listings:
         """What each peer that answers holds."""
         listings: dict[str, Sequence[Replica]] = {}
         for holder in list(self._holders.values()):
@@ -155,6 +102,9 @@ class _Recovery:
         try:
             paths.check(path)
             why = await self._put(wanted)
+        except AlreadyThere:
+            self.result.present.append(path)
+            return
         except (SinkRefused, OSError, paths.BadPath) as error:
             self.result.refused.append((path, str(error)))
             self._report(f"{path!r}: not written: {error}")
@@ -176,6 +126,9 @@ class _Recovery:
         if wanted.replica.kind == "symlink":
             await self._sink.symlink(wanted.replica)
             return None
+        if old := next((r for r in self._linkable if is_same_file(r, wanted.replica)), None):
+            await self._sink.link(wanted.replica, old.path)
+            return None
         return await self._file(wanted)
 
     async def _file(self, wanted: Wanted) -> str | None:
@@ -185,8 +138,60 @@ class _Recovery:
         except BaseException:
             await writer.abort()
             raise
-        await (writer.finish() if why is None else writer.abort())
-        return why
+        if why is not None:
+            await writer.abort()
+            return why
+        await writer.finish()
+        if wanted.is_linked:
+            self._linkable.append(wanted.replica)
+        return None
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    async def look_into(self, wanted: Sequence[Wanted]) -> dict[bytes, Indexed]:
+        """The checkpoints among what is wanted, each with the shards that its index names."""
+        by_path = {each.replica.path: each for each in wanted}
+        found = {}
+        for checkpoint in checkpoints(each.replica for each in wanted):
+            named: set[bytes] = set()
+            index = checkpoint.metadata
+            if index is not None and index.size_bytes <= INDEX_AT_MOST_BYTES:
+                memory = _Memory()
+                if await self._content(by_path[index.path], memory) is None:
+                    named = shards_named_in(bytes(memory.content))
+            found[checkpoint.path] = Indexed(checkpoint, named)
+        return found
+
+    def without_other_saves(
+        self, wanted: list[Wanted], indexed: Mapping[bytes, Indexed], listings: Listings
+    ) -> list[Wanted]:
+        """Leave out shards that would make a checkpoint a mix of two saves."""
+        left_out = {}
+        for checkpoint, named in indexed.values():
+            versions = (
+                versions_of(checkpoint.metadata.path, listings) if checkpoint.metadata else []
+            )
+            for name, why in of_other_saves(checkpoint, named, versions).items():
+                left_out[checkpoint.files[name].path] = why
+        for path, why in left_out.items():
+            self.result.missing.append(path)
+            self._report(f"{path!r}: left out: {why}")
+        return [each for each in wanted if each.replica.path not in left_out]
+
+    async def judge(self, indexed: Mapping[bytes, Indexed]) -> None:
+        """Whether each checkpoint is whole where it is now; what was there already counts."""
+        done = {*self.result.recovered, *self.result.present}
+        left_out = set(self.result.missing)
+        for checkpoint, named in indexed.values():
+            there = set(done)
+            for path in members(checkpoint, named):
+                if path not in done | left_out and await self._sink.holds(path):
+                    there.add(path)
+            self.result.generations.append(judge(checkpoint, named, there))
+        for sentence in self.result.sentences():
+            self._report(sentence)
+
+    # --- content --------------------------------------------------------------------------------
 
     async def _content(self, wanted: Wanted, writer: Writer) -> str | None:
         """Write every chunk; why not, when no holder is left that can."""
@@ -232,6 +237,31 @@ class _Recovery:
         self._holders.pop(name, None)
         self.result.unreachable.append(name)
         self._report(str(error))
+
+
+class Indexed(NamedTuple):
+    """A checkpoint, and the names that its index names."""
+
+    checkpoint: Checkpoint
+    named: set[bytes]
+
+
+class _Memory:
+    """A `Writer` into memory."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    async def write_at(self, offset: int, data: bytes) -> None:
+        """One chunk; they come in order."""
+        del self.content[offset:]
+        self.content += data
+
+    async def finish(self) -> None:
+        """Nothing."""
+
+    async def abort(self) -> None:
+        """Nothing."""
 
 
 @asynccontextmanager

@@ -34,8 +34,8 @@ async def ask_to_go(tree: Tree, departure: Departure, note: Callable[[float], No
     if departure.told_at_s is None:
         departure.told_at_s = time.time()
         note(departure.told_at_s)
-        await tree.signal(departure.signal_number)
-        await tree.signal(signal.SIGCONT)  # one that is stopped would take no notice
+        # One that is stopped would take no notice.
+        await tree.signal(departure.signal_number, signal.SIGCONT)
     left_s = departure.told_at_s + departure.grace_s - time.time()
     with trio.move_on_after(max(0.0, min(left_s, departure.grace_s))):
         await tree.until_gone()

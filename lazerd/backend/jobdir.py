@@ -1,9 +1,9 @@
 """What is kept on disk of one job while it lives: for whoever comes after this daemon.
 
-`launch.json` is what to run and on which GPUs, `run.json` and `exit.json` are the supervisor's,
-`leaving.json` says when the job was told to go. All are replaced whole; each names the start of the
-job (`attempt`) that it is about. It lies on the same machine and boot as the job, so what a power
-cut would take is gone with the job itself.
+`launch.json` is what to run and on which GPUs; `run.json`, `exit.json` and `over.json` are the
+supervisor's; `leaving.json` says when the job was told to go. All are replaced whole; each names
+the start of the job (`attempt`) that it is about. It lies on the same machine and boot as the job,
+so what a power cut would take is gone with the job itself.
 """
 
 from __future__ import annotations
@@ -78,6 +78,10 @@ class JobDirectory:
         """How the first process ended, when it has."""
         end = self._read("exit.json")
         return End(end["code"], end.get("error", "")) if end.get("attempt") == attempt else None
+
+    def is_over(self, attempt: int) -> bool:
+        """Whether the supervisor saw the last process of this start go."""
+        return bool(self._read("over.json").get("attempt") == attempt)
 
     def told_to_go_at(self, attempt: int) -> float | None:
         """When this start was signalled (seconds since the epoch)."""

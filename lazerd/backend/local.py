@@ -243,7 +243,8 @@ class LocalBackend:
         if run is None or not run.supervisor.is_alive():
             directory.remove()
             return
-        self._strays[job_id] = Tree(run, marks_of(job_id, self.socket))
+        over = partial(directory.is_over, run.attempt)
+        self._strays[job_id] = Tree(run, marks_of(job_id, self.socket), over)
         self.allotment.hold(job_id, run.gpus)
         self.allotment.give_up(job_id, f"job {job_id} of a store that is not there any more")
 

@@ -12,7 +12,7 @@ import trio
 
 from lazerd.backend import cgroup
 from lazerd.backend.departure import Departure, ask_to_go, make_go, within
-from lazerd.backend.jobdir import JobDirectory
+from lazerd.backend.jobdir import JobDirectory, Run
 from lazerd.backend.launching import CannotStart, Place, spawn
 from lazerd.backend.local_ports import Machine
 from lazerd.backend.protocol import Began, Ended, Gone, Launch, Report, Stuck
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 LEFTOVERS_S = 5.0
 """What a job's first process leaves behind is asked to go too, and given so long."""
+AT_ONCE_S = 0.1
 AGAIN_S = 1.0
 """Between two attempts to write a start down on a disk that is full."""
 
@@ -64,7 +65,7 @@ class LocalJob:
                 return
         else:
             self._departure.told_at_s = self.directory.told_to_go_at(self.launch.attempt)
-            self.tree = Tree(run, self._marks())
+            self.tree = self._tree_of(run)
         assert self.tree is not None
         await self._machine.report(Began(self.job_id, self._where()))
         await self._until_it_ends_or_is_told()
@@ -108,7 +109,7 @@ class LocalJob:
         run = self.directory.run(self.launch.attempt)
         if run is None:
             raise CannotStart("its run was not written down", 126)
-        self.tree = Tree(run, self._marks())
+        self.tree = self._tree_of(run)
         self.trouble = ""
         return True
 
@@ -131,6 +132,9 @@ class LocalJob:
 
     async def _end(self) -> None:
         """Its first process has ended; the others follow."""
+        assert self.tree is not None
+        with trio.move_on_after(AT_ONCE_S):  # mostly there are none
+            await self.tree.until_gone()
         leftovers = Departure(signal.SIGTERM, LEFTOVERS_S)
         left = await self._leave(leftovers, note=False)
         end = self.directory.end(self.launch.attempt)
@@ -181,8 +185,9 @@ class LocalJob:
 
     # --- small things -----------------------------------------------------------------------
 
-    def _marks(self) -> tuple[str, ...]:
-        return marks_of(self.job_id, self._machine.socket)
+    def _tree_of(self, run: Run) -> Tree:
+        marks = marks_of(self.job_id, self._machine.socket)
+        return Tree(run, marks, partial(self.directory.is_over, run.attempt))
 
     def _where(self) -> str:
         assert self.tree is not None

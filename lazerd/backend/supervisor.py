@@ -7,7 +7,8 @@ when the last of them is gone. Only the standard library's small modules: there 
 each job.
 
 In DIRECTORY: `launch.json` says what to run; `lock` is held for life, so that a job is not started
-twice; `run.json` names the processes once they run, `exit.json` the end of the first of them.
+twice; `run.json` names the processes once they run, `exit.json` the end of the first of them, and
+`over.json` says that none is left.
 On standard output comes one line: {"pid": N, "start": TICKS} or {"error": SENTENCE, "code": N}.
 """
 
@@ -65,6 +66,8 @@ def _supervise(launch: dict[str, Any]) -> int:
         _end(attempt, failure)
     _answer(failure or _named(child))
     _reap(child, attempt, is_known=failure is not None)
+    with contextlib.suppress(OSError):
+        _write("over.json", {"attempt": attempt})
     return 0
 
 

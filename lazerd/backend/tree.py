@@ -32,16 +32,23 @@ _SOON_S, _LATER_S = 0.02, 0.5
 
 
 class Tree:
-    """The processes of a run. `marks`: `NAME=value` that only they were started with."""
+    """The processes of a run. `marks`: `NAME=value` that only they were started with.
 
-    def __init__(self, run: Run, marks: tuple[str, ...]) -> None:
+    `is_over` tells whether the supervisor has seen the last of them go: then nobody need look.
+    """
+
+    def __init__(self, run: Run, marks: tuple[str, ...], is_over: Callable[[], bool]) -> None:
         self.run = run
         self._marks = marks
+        self._is_over = is_over
         self.known: frozenset[int] = frozenset({run.main.pid})
         """Pids at the last look."""
 
     def members(self) -> list[Stat]:
         """Who is alive now. Blocks for as long as it takes to read /proc."""
+        if self._is_over():
+            self.known = frozenset()
+            return []
         run, stats = self.run, everything()
         pids = cgroup.members(run.cgroup) | in_session(run.main.pid, stats)
         if run.supervisor.is_alive():
@@ -52,9 +59,15 @@ class Tree:
         self.known = frozenset(stat.pid for stat in found)
         return found
 
-    async def signal(self, number: int) -> None:
-        """A signal to every process of the job."""
-        await trio.to_thread.run_sync(lambda: send(number, self.members()))
+    async def signal(self, *numbers: int) -> None:
+        """Signals, in this order, to every process of the job."""
+
+        def send_all() -> None:
+            members = self.members()
+            for number in numbers:
+                send(number, members)
+
+        await trio.to_thread.run_sync(send_all)
 
     async def kill(self) -> None:
         """SIGKILL to all of it."""

@@ -139,8 +139,8 @@ class Answers:
         """What preempting for it now would cost, and when it will be better; null: nobody can."""
         if record.state != "pending" or self._hearing.lost:
             return None
-        explain = getattr(self._conductor.engine, "explain", None)
-        return msgspec.to_builtins(explain(record.job_id).weighing) if explain else None
+        weighing = self._conductor.engine.explain(record.job_id).weighing
+        return msgspec.to_builtins(weighing)
 
     def history(self, rows: Iterable[Row]) -> list[dict[str, Any]]:
         """Jobs that have ended, one line each."""

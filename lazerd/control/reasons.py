@@ -18,10 +18,6 @@ FIRST = 16
 _BY_PHASE = {Phase.HELD: Reason.HELD, Phase.PROMISED: Reason.AWAITING_VICTIMS}
 
 
-def _first_in_line(job_id: str) -> Reason:
-    return Reason.RESOURCES
-
-
 class Reasons:
     """The reasons as of one instant: make a new one for each answer."""
 
@@ -42,8 +38,7 @@ class Reasons:
 
     def _of_pending(self, job: Job) -> Reason | None:
         if job.job_id in self._first_of(job.gpus):
-            reason: Reason = getattr(self._engine, "reason", _first_in_line)(job.job_id)
-            return reason
+            return self._engine.reason(job.job_id)
         return Reason.PRIORITY if self._fits_at_all(job.gpus) else Reason.TOO_BIG
 
     def _first_of(self, gpus: int) -> frozenset[str]:

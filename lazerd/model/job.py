@@ -64,6 +64,8 @@ class Job:
         "first_estimate_s",
         "group",
         "is_due",
+        "is_elder",
+        "is_put_off",
         "key",
         "level",
         "look_s",
@@ -119,6 +121,10 @@ class Job:
         """When it is looked at again, while it waits for a moment."""
         self.is_due = False
         """Whether it has waited as long as a preemption for it would cost."""
+        self.is_put_off = False
+        """Whether it was put off since it is in line, which its story tells once."""
+        self.is_elder = False
+        """Whether it has waited too long, once: it goes first and is not preempted."""
         self.stamp = 0
         """Grows with each change, so that an alarm set before is known to be stale."""
         self.preemptions = 0

@@ -29,6 +29,8 @@ class Alarm(IntEnum):
     """A waiting job has waited so long that its level changes."""
     LOOK = 5
     """A moment that a decision was put off to."""
+    ELDER = 6
+    """A waiting job has waited too long."""
 
 
 class Alarms:

@@ -6,6 +6,8 @@ forgotten. Who moves, and when, is decided elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lazerd.model.cluster import Cluster, Placement
 from lazerd.model.job import Job, JobSpec, Phase
 from lazerd.policy.alarms import Alarm, Alarms
@@ -13,6 +15,7 @@ from lazerd.policy.deferral import limit_s
 from lazerd.policy.line import Line
 from lazerd.policy.names import Policy
 from lazerd.policy.orders import NEVER, work_left_s
+from lazerd.policy.patience import patience_s
 from lazerd.policy.promises import Promises
 from lazerd.policy.running import Running
 from lazerd.predict.accuracy import Accuracy
@@ -45,6 +48,11 @@ class Floor:
         self.alarms = Alarms()
         self.submitted = 0
 
+    def ring(self, now_s: float) -> None:
+        """What has happened by the passing of time."""
+        for alarm, job in self.alarms.ring(now_s):
+            _ALARMS[alarm](self, job, now_s)
+
     def submit(self, spec: JobSpec, now_s: float) -> Job:
         """A new job joins the line."""
         job = self.jobs[spec.job_id] = Job(spec, self.submitted)
@@ -59,12 +67,16 @@ class Floor:
         self.enter(job, Phase.PENDING)
         job.since_s = now_s
         job.look_s = NEVER
+        job.is_put_off = False
         job.setup_s = self.setups.expected_s(job.spec)
-        job.key = self.order.key(job)
+        key = self.order.key(job)
+        job.key = -NEVER if job.is_elder else key
         self.line.add(job)
-        if self.variant.defers:
+        if self.variant.defers and not job.is_elder:
             self.alarms.set(now_s + limit_s(job), Alarm.DUE, job)
-        self.alarms.set(self.order.promoted_at(job), Alarm.PROMOTED, job)
+        if not job.is_elder:
+            self.alarms.set(now_s + patience_s(job), Alarm.ELDER, job)
+            self.alarms.set(self.order.promoted_at(job), Alarm.PROMOTED, job)
 
     def unqueue(self, job: Job, to: Phase) -> None:
         """A pending or promised job leaves the line, or gives up its promise."""
@@ -77,10 +89,20 @@ class Floor:
                 self.due.remove(job)
         self.enter(job, to)
 
-    def fall_due(self, job: Job) -> None:
+    def fall_due(self, job: Job, now_s: float) -> None:
         """A pending job need not wait any longer."""
         job.is_due = True
         self.due.add(job)
+
+    def fall_elder(self, job: Job, now_s: float) -> None:
+        """A pending job has waited too long: it goes to the front."""
+        since_s = job.since_s
+        self.unqueue(job, Phase.PENDING)
+        job.is_elder = True
+        self.queue(job, now_s)
+        job.since_s = since_s
+        if self.variant.defers:
+            self.fall_due(job, now_s)
 
     def look_again(self, job: Job, at_s: float, now_s: float) -> None:
         """A pending job was put off to `at_s`."""
@@ -97,7 +119,7 @@ class Floor:
         job.end_s = now_s + job.setup_s + work_left_s(job)
         self.running.add(job)
         if self.variant.preempts and self.variant.exempt_s == 0:
-            self.running.expose(job)
+            self.expose(job, now_s)
         self._watch(job)
 
     def begin(self, job: Job, now_s: float) -> None:
@@ -110,13 +132,31 @@ class Floor:
         self.enter(job, Phase.WORKING)
         self.expect_end(job, now_s + work_left_s(job))
         if self.variant.once_it_works:
-            self.running.expose(job)
+            self.expose(job, now_s)
         self._watch(job)
 
     def expect_end(self, job: Job, end_s: float) -> None:
         """More is known about when a running job ends."""
         self.running.ends_at(job, end_s)
         self.alarms.set(end_s + LATE_S, Alarm.OVERRUN, job)
+
+    def overrun(self, job: Job, now_s: float) -> None:
+        """A running job should have ended by now: a new estimate, from what is known."""
+        if job.phase is Phase.SETUP:
+            elapsed_s = now_s - job.placed_s
+            self.expect_end(job, now_s + elapsed_s + work_left_s(job))
+            return
+        age_s = job.done_s + worked_s(job, now_s)
+        job.estimate_s = self.remaining.total_s(job.spec, age_s)
+        self.expect_end(job, now_s + job.estimate_s - age_s)
+
+    def expose(self, job: Job, now_s: float) -> None:
+        """From now on a running job may be preempted, unless it has waited too long before."""
+        if not job.is_elder:
+            self.running.expose(job)
+
+    def look(self, job: Job, now_s: float) -> None:
+        """A moment that a decision was put off to: the cycle that follows is all that it takes."""
 
     def let_go(self, job: Job, now_s: float) -> None:
         """A running job is told to go; it holds its GPUs until it is gone."""
@@ -141,6 +181,7 @@ class Floor:
     def stuck(self, job: Job, now_s: float) -> None:
         """A job that was told to go does not: its GPUs are lost, and who waited waits again."""
         self.cluster.stuck(job.placement)
+        job.placement = ()
         job.placement = ()  # when it is gone after all, its node says that they are back
         for waiting in self.promises.waiting_for(job):
             self.unqueue(waiting, Phase.PENDING)
@@ -176,7 +217,7 @@ class Floor:
             self.unqueue(job, Phase.PENDING)
             self.queue(job, now_s)
 
-    def advance(self, job: Job) -> None:
+    def advance(self, job: Job, now_s: float) -> None:
         """A running job's rank has changed by the passing of time."""
         exposed = job.exposed
         self.running.spare(job)
@@ -208,3 +249,14 @@ class Floor:
         if self.variant.preempts and not job.exposed and not self.variant.once_it_works:
             self.alarms.set(job.placed_s + self.variant.exempt_s, Alarm.EXPOSED, job)
         self.alarms.set(self.order.changes_at(job), Alarm.RANK, job)
+
+
+_ALARMS: dict[Alarm, Callable[[Floor, Job, float], None]] = {
+    Alarm.OVERRUN: Floor.overrun,
+    Alarm.EXPOSED: Floor.expose,
+    Alarm.RANK: Floor.advance,
+    Alarm.DUE: Floor.fall_due,
+    Alarm.PROMOTED: Floor.promote,
+    Alarm.LOOK: Floor.look,
+    Alarm.ELDER: Floor.fall_elder,
+}

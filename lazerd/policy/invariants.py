@@ -25,7 +25,8 @@ def faults(floor: Floor) -> list[str]:
 def _gangs(floor: Floor) -> Iterator[str]:
     for job in floor.jobs.values():
         held = sum(gpus for _, gpus in job.placement)
-        if job.phase in ON_GPUS and held != job.spec.gpus:
+        is_stuck = job.phase is Phase.LEAVING and not job.placement
+        if job.phase in ON_GPUS and held != job.spec.gpus and not is_stuck:
             yield f"{job.job_id} needs {job.spec.gpus} GPUs and holds {held}"
 
 

@@ -66,7 +66,7 @@ class Orchestrator:
         cluster = self._floor.cluster
         if not cluster.spare_soon() or not cluster.fits_empty(job.spec.gpus):
             return None
-        immune_s = self._floor.variant.immune_s
+        immune_s = _for_ever if job.is_elder else self._floor.variant.immune_s
         return Reservation(cluster, self._floor.running, job, immune_s)
 
     def _taken(self, job: Job, victims: list[Job]) -> Weighing | None:
@@ -142,3 +142,8 @@ class Orchestrator:
             chosen=chosen,
             others=tuple(moment for moment in moments if moment is not chosen),
         )
+
+
+def _for_ever(job: Job) -> float:
+    """Nobody who is not gone by then may stand in an elder's way."""
+    return NEVER

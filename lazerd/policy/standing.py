@@ -27,7 +27,7 @@ def reason_of(floor: Floor, job: Job, weighing: Weighing | None) -> Reason | Non
         return None
     if not floor.cluster.fits_empty(job.spec.gpus):
         return Reason.TOO_BIG
-    if weighing is not None:
+    if weighing is not None and floor.variant.defers and weighing.value > job.key:
         return DEFERRED[weighing.chosen.moment]
     if _first_that_fits(floor) is not job:
         return Reason.PRIORITY

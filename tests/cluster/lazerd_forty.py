@@ -1,9 +1,9 @@
 """Forty jobs for four GPUs: as a trace for the replay tool, and as processes of a real daemon.
 
-The daemon's clock goes in steps, as the replay's does: one second of the trace is `STEP_S` of the
-wall, and what happens within a step happens at one instant and is decided together. A real machine
-needs time to notice that a job has ended, to start the next and to signal a third; as long as that
-stays within a step, both decide at the same instants, and must decide the same.
+The daemon's clock goes in steps, as the replay's does: one second of the trace is a step, and what
+happens within a step happens at one instant and is decided together. A real machine needs time to
+notice that a job has ended, to start the next and to signal a third; as long as that stays within a
+step, both decide at the same instants, and must decide the same.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from tools.replay.driver import Driver, Task
 
 GPUS = 4
 JOBS = 40
-STEP_S = 0.5
 GRACE_S = 1
 """What was told to go in one step is gone in the next."""
 KINDS = {  # name: (weight, GPUs, set-up, work), in seconds of the trace
@@ -122,7 +121,7 @@ wait_until(working + work_s - kept)
 
 async def play(trace: Sequence[Task], submit: Callable[[Task], str]) -> None:
     """Submit each job at its time; each waits for its answer until the step is over."""
-    epoch_s = float(os.environ[EPOCH])
+    epoch_s, step_s = float(os.environ[EPOCH]), float(os.environ[STEP])
 
     async def one(task: Task) -> None:
         job = await trio.to_thread.run_sync(submit, task)
@@ -130,7 +129,7 @@ async def play(trace: Sequence[Task], submit: Callable[[Task], str]) -> None:
 
     async with trio.open_nursery() as nursery:
         for task in trace:
-            wait_s = epoch_s + (task.submit_s + 0.15) * STEP_S - time.time()
+            wait_s = epoch_s + (task.submit_s + 0.15) * step_s - time.time()
             await trio.sleep(max(0.0, wait_s))
             nursery.start_soon(one, task)
 

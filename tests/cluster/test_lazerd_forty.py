@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -20,6 +21,8 @@ from tools.replay.driver import Task
 
 SEED = 5990
 """Four preemptions in 72 steps; among the first 8,000 seeds none has as many in so short a time."""
+STEPS_S = (0.5, 1.5)
+"""A machine that is too busy to keep up with the first is given the second."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,15 +69,13 @@ def decided(daemon: Lazerd) -> list[forty.Decided]:
         store.close()
 
 
-@pytest.mark.slow
-def test_the_daemon_decides_as_the_replay_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = forty.tasks(SEED)
-    expected = forty.replayed(trace)
-    monkeypatch.setenv(forty.STEP, str(forty.STEP_S))
-    monkeypatch.setenv(forty.EPOCH, str(time.time() + 2.0))
-    daemon = Stepping(tmp_path)
+def played(
+    directory: Path, trace: list[Task], step_s: float, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[forty.Decided], dict[str, dict[str, Any]]]:
+    """What a daemon decides, and its history in the end."""
+    monkeypatch.setenv(forty.STEP, str(step_s))
+    monkeypatch.setenv(forty.EPOCH, str(time.time() + 3.0))
+    daemon = Stepping(directory)
 
     def submit(task: Task) -> str:
         return daemon.submit(
@@ -92,16 +93,37 @@ def test_the_daemon_decides_as_the_replay_does(
     try:
         daemon.start()
         trio.run(forty.play, trace, submit)
-        daemon.until(lambda: not daemon.rows(), 60.0)
+        daemon.until(lambda: not daemon.rows(), 90.0)
         history = daemon.history()
         daemon.kill()
-        found = decided(daemon)
+        return decided(daemon), history
     finally:
         daemon.clear()
-    assert [job["exit_code"] for job in history.values()] == [0] * forty.JOBS
-    assert sum(job["futile_preemptions"] for job in history.values()) == 0
-    assert [(what, job) for _, what, job in found] == [(what, job) for _, what, job in expected]
-    apart = [abs(ours[0] - theirs[0]) for ours, theirs in zip(found, expected, strict=True)]
-    late = sum(1 for steps in apart if steps)
-    print(f"{len(found)} starts and preemptions, {late} of them a step apart or more")
-    assert max(apart) <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_daemon_decides_as_the_replay_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = forty.tasks(SEED)
+    expected = forty.replayed(trace)
+    for step_s in STEPS_S:
+        began = time.monotonic()
+        found, history = played(tmp_path / f"{step_s}", trace, step_s, monkeypatch)
+        took_s = time.monotonic() - began
+        assert [job["exit_code"] for job in history.values()] == [0] * forty.JOBS
+        assert sum(job["futile_preemptions"] for job in history.values()) == 0
+        print(f"steps of {step_s} s, {took_s:.0f} s: {as_text(found, expected)}")
+        if found == expected:
+            return
+    assert found == expected
+
+
+def as_text(found: list[forty.Decided], expected: list[forty.Decided]) -> str:
+    """What was decided, and how much of it as in the replay."""
+    same = sum(ours == theirs for ours, theirs in zip(found, expected, strict=False))
+    preemptions = sum(what == "Preempt" for _, what, _ in expected)
+    starts = len(expected) - preemptions
+    of = f"{len(expected)} ({starts} starts, {preemptions} preemptions)"
+    return f"{same} of {of} are the same"

@@ -107,6 +107,8 @@ def test_killed_again_and_again(tmp_path: Path, seed: int) -> None:
                 daemon.start()
         daemon.until(lambda: not daemon.rows(), 90.0)
         history = daemon.history()
+        daemon.kill()
+        restored(daemon.state, "srsf/nosetup").engine.validate()
     print(f"seed {seed}: {kills} kills, {len(answered)} jobs, {len(history)} in the history")
     assert set(answered) <= set(history)
     for job, past in history.items():
@@ -137,6 +139,7 @@ def test_the_engine_comes_back_as_it_was(tmp_path: Path) -> None:
             restored(daemon.state, "srsf/nosetup"),
         )
         assert first.replayed > 5
+        first.engine.validate()
         assert portrait(first.engine) == portrait(second.engine)
         daemon.start()
         assert daemon.stop() == 0  # in peace: what comes back now is a snapshot, not a replay
@@ -175,7 +178,7 @@ def test_jobs_that_ended_meanwhile(tmp_path: Path) -> None:
     with lazerd(tmp_path) as daemon:
         jobs = [daemon.submit("sh", "-c", f"sleep 0.5; exit {code}") for code in (0, 3)]
         for job in jobs:
-            daemon.until_state(job, "setup")
+            daemon.until(lambda job=job: daemon.explain(job)["where"])
         daemon.kill()
         time.sleep(1.0)
         daemon.start()
@@ -247,7 +250,7 @@ def test_a_damaged_store_is_said_and_left_as_it_is(tmp_path: Path) -> None:
 def test_jobs_of_a_store_that_was_set_aside_keep_their_gpus(tmp_path: Path) -> None:
     with lazerd(tmp_path) as daemon:
         job = daemon.submit("sleep", "60", gpus=3)
-        daemon.until_state(job, "setup")
+        daemon.until(lambda: daemon.explain(job)["where"])
         daemon.kill()
         daemon.options.append("--set-aside-store")
         daemon.start()

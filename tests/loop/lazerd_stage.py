@@ -25,6 +25,7 @@ from lazerd.backend.protocol import (
     Sensor,
     Together,
 )
+from tests.lazerd_at_work import remove_cgroups
 
 PATIENCE_S = 20.0
 
@@ -140,7 +141,7 @@ class Stage:
         """End what is left, whatever a test has come to."""
         for pid in self.left():
             os.kill(pid, signal.SIGKILL)
-        self.backend.cgroups.close()
+        remove_cgroups(self.backend.cgroups)
 
 
 @asynccontextmanager

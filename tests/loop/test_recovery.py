@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
@@ -153,6 +154,72 @@ async def test_nothing_is_written_through_a_symbolic_link(peers: Peers, tmp_path
     assert os.listdir(outside) == []
 
 
+async def test_links_of_both_kinds_come_back_as_links(peers: Peers) -> None:
+    await peers.hold(
+        put(b"d/a", BIG), orders.Link(VOLUME, b"d/a", b"d/b"),
+        Put(replica(b"d/s", kind="symlink", target=b"a", mtime_ns=10**18)),
+    )  # fmt: skip
+    assert (await peers.recover()).recovered == [b"d/a", b"d/b", b"d/s"]
+    assert (peers.to / "d/a").stat().st_ino == (peers.to / "d/b").stat().st_ino
+    assert sorted(os.listdir(peers.to / "d")) == sorted(["a", "b", "s"])
+    assert os.lstat(peers.to / "d/s").st_mtime_ns == 10**18
+    again = await peers.recover()
+    assert again.complete and again.present == [b"d/a", b"d/b"]
+    assert sorted(os.listdir(peers.to / "d")) == sorted(["a", "b", "s"])
+
+
+async def test_what_is_there_and_the_same_is_present_and_not_fetched(peers: Peers) -> None:
+    await peers.hold(put(b"f", BIG, mtime_ns=10**18))
+    assert (await peers.recover()).recovered == [b"f"]
+    inode = (peers.to / "f").stat().st_ino
+    again = await peers.recover()
+    assert again.complete and (again.recovered, again.present) == ([], [b"f"])
+    assert (peers.to / "f").stat().st_ino == inode and peers.said == []
+    with (peers.to / "f").open("r+b") as file:
+        file.write(b"spoiled")
+    os.utime(peers.to / "f", ns=(0, 10**18))
+    assert (await peers.recover()).recovered == [b"f"] and tree(peers.to) == {"f": BIG}
+
+
+def metadata(*shards: str) -> bytes:
+    return pickle.dumps(list(shards))
+
+
+async def test_an_incomplete_checkpoint_is_reported_with_the_newest_complete_one(
+    peers: Peers,
+) -> None:
+    names = ("__0_0.distcp", "__1_0.distcp")
+    await peers.hold(
+        put(b"r/1/__0_0.distcp", b"0"), put(b"r/1/__1_0.distcp", b"1", 2),
+        put(b"r/1/.metadata", metadata(*names), 3),
+        put(b"r/2/__0_0.distcp", b"2", 4), put(b"r/2/.metadata", metadata(*names), 5),
+    )  # fmt: skip
+    result = await peers.recover()
+    assert result.complete and [each.path for each in result.broken] == [b"r/2"]
+    assert peers.said == [
+        "r/2 is incomplete: 1 of 3 files are not to be had (__1_0.distcp); "
+        "the newest complete one is r/1 (--path r/1)"
+    ]
+    answer = result.as_answer([])
+    assert [(each["path"], each["complete"], each["instead"]) for each in answer["checkpoints"]] \
+        == [("r/1", True, None), ("r/2", False, "r/1")]  # fmt: skip
+    assert (await peers.recover(prefix=b"r/1")).broken == []
+    (peers.to / "r/2/__1_0.distcp").write_bytes(b"by other means")
+    assert (await peers.recover()).broken == []
+
+
+async def test_a_shard_of_an_earlier_save_is_not_mixed_in(peers: Peers) -> None:
+    index = metadata("__0_0.distcp", "__1_0.distcp")
+    old = [put(b"c/__0_0.distcp", b"0", 1), put(b"c/__1_0.distcp", b"1", 2)]
+    await peers.owners[0].finish(*old, put(b"c/.metadata", index, 3))
+    # The second peer has the save after that, without the shard whose owner it has lost.
+    await peers.owners[1].finish(put(b"c/__0_0.distcp", b"2", 4), put(b"c/.metadata", index, 5))
+    result = await peers.recover()
+    assert result.missing == [b"c/__1_0.distcp"] and [g.path for g in result.broken] == [b"c"]
+    assert tree(peers.to) == {"c/__0_0.distcp": b"2", "c/.metadata": index}
+    assert "left out: only a version of an earlier save is held" in peers.said[0]
+
+
 class Mute:
     """A holder that lists what another has, and then stalls."""
 
@@ -177,7 +244,7 @@ class Mute:
 
 async def test_a_stalled_holder_is_left_for_the_next(peers: Peers) -> None:
     await peers.hold(put(b"f", BIG))
-    held = [replica(b"f", BIG), replica(b"g", BIG)]
+    held = [replica(b"f", BIG), replica(b"g", BIG, 2)]
     async with open_reader(peers.addresses[0], "asker", SECRET) as reader:
         result = await recover([Mute(held), reader], None, b"", DirectorySink(peers.to))
     assert (result.recovered, result.missing) == ([b"f"], [b"g"])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cachexfs.peers.messages import Kind, Replica
-from cachexfs.recovery.plan import Wanted, plan
+from cachexfs.recovery.plan import Wanted, is_same_file, plan
 
 
 def held(path: bytes, version: int = 1, kind: Kind = "file", at_ns: int | None = None) -> Replica:
@@ -43,6 +43,20 @@ def test_an_equal_version_with_other_content_is_no_holder() -> None:
     )  # fmt: skip
     (wanted,) = plan({"p": [one], "q": [other]})
     assert len(wanted.holders) == 1
+
+
+def test_two_names_of_one_file_are_known_as_that() -> None:
+    def file(path: bytes, version: int, size_bytes: int = 1) -> Replica:
+        return Replica(
+            volume="v", path=path, kind="file", owner="n", version=version, closed_at_ns=version,
+            size_bytes=size_bytes, crcs=b"1234",
+        )  # fmt: skip
+
+    wanted = plan({"p": [file(b"a", 7), file(b"b", 7), file(b"c", 8), file(b"d", 9, 0)]})
+    assert [each.is_linked for each in wanted] == [True, True, False, False]
+    assert is_same_file(file(b"a", 7), file(b"b", 7))
+    assert not is_same_file(file(b"c", 8), file(b"a", 7))
+    assert not is_same_file(file(b"d", 9, 0), file(b"e", 9, 0))
 
 
 @given(

@@ -111,7 +111,7 @@ class Driver:
 
     def run(self) -> Outcome:
         """Replay all jobs to their end. Raises EngineFault if some never end."""
-        began = time.perf_counter()
+        began, began_cpu = time.perf_counter(), time.process_time()
         while self._step():
             if self.outcome.batches - self._ended_at > CIRCLES:
                 raise EngineFault(
@@ -121,6 +121,7 @@ class Driver:
             left = len(self._jobs) - self._ended
             raise EngineFault(f"{left} of {len(self._jobs)} jobs have not ended, and never will")
         self.outcome.wall_s = time.perf_counter() - began
+        self.outcome.cpu_s = time.process_time() - began_cpu
         if self._progress is not None:
             self._progress(self._ended)
         return self.outcome

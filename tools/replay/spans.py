@@ -82,6 +82,7 @@ class Outcome:
     events: int = 0
     batches: int = 0
     wall_s: float = 0.0
+    cpu_s: float = 0.0
 
     def gpu_seconds(self) -> GpuSeconds:
         """All GPU time by cause."""

@@ -194,6 +194,24 @@ def test_files_close_together_are_one_checkpoint() -> None:
     assert usual_interval_s(made) == 60
 
 
+def test_a_job_that_saves_often_is_not_one_long_save() -> None:
+    made = checkpoints(
+        [
+            Saved("a", 2.0 * i + 0.1 * k, 2.0 * i + 0.1 * k + 0.1, MB)
+            for i in range(9)
+            for k in (0, 1)
+        ]
+    )
+    assert [one.files for one in made] == [2] * 9
+    assert usual_interval_s(made) == pytest.approx(2)
+
+
+def test_one_save_alone_is_one_checkpoint() -> None:
+    assert [one.files for one in checkpoints([file(0), file(1.5), file(3)])] == [3]
+    assert [one.files for one in checkpoints([file(0)])] == [1]
+    assert checkpoints([]) == []
+
+
 def test_jobs_have_checkpoints_of_their_own() -> None:
     made = checkpoints([file(0, 1), file(1, 2, "b"), file(30, 31), file(31, 32, "b")])
     assert [one.job for one in made] == ["a", "b", "a", "b"]

@@ -1,0 +1,32 @@
+"""Calls that may never come back."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import trio
+
+from cachexfs.pfs.health import Health
+from cachexfs.pfs.patience import Patience
+
+pytestmark = pytest.mark.trio
+TIMEOUT_S = 0.1
+
+
+async def test_an_idle_file_system_is_well_soon_after_it_answers_again(
+    nursery: trio.Nursery,
+) -> None:
+    health = Health(TIMEOUT_S, time.monotonic)
+    patience, answers = Patience(health, TIMEOUT_S), threading.Event()
+    nursery.start_soon(patience.watch, answers.wait)  # nothing but its own probes
+    with trio.fail_after(5):
+        while not health.problems() or not health.is_blocked:  # noqa: ASYNC110
+            await trio.sleep(0.01)
+    await trio.sleep(1.0)  # more probes than the one that hangs
+    answers.set()
+    with trio.fail_after(3):
+        while health.problems():  # noqa: ASYNC110
+            await trio.sleep(0.01)
+    nursery.cancel_scope.cancel()
