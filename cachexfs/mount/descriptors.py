@@ -30,18 +30,21 @@ def inode_of(handle: int) -> tuple[int, bool]:
 class Opened:
     """The descriptor in use, and those it replaced, which a thread may still be reading from.
 
+    `is_fetched`: the content comes from other nodes, piece by piece.
+
     Whoever brings other content to the file, or moves it, holds `lock` meanwhile.
     """
 
     fd: int
     is_blob: bool
+    is_fetched: bool = False
     replaced: list[int] = field(default_factory=list)
     lock: trio.Lock = field(default_factory=trio.Lock)
 
     def replace(self, fd: int) -> None:
         """Go on with the descriptor of a blob."""
         self.replaced.append(self.fd)
-        self.fd, self.is_blob = fd, True
+        self.fd, self.is_blob, self.is_fetched = fd, True, False
 
     def move(self, fd: int) -> None:
         """The same descriptor leads to the new place: the pages in the old one are free at once."""
@@ -83,9 +86,9 @@ class Descriptors:
         if node.blob is not None:
             opened = Opened(self._tier.open(node.blob), is_blob=True)
         elif node.remote is not None and self._fetching is not None:
-            opened = Opened(await self._fetching.open(node), is_blob=False)
+            opened = await self._fetched(node)
         else:
-            opened = Opened(await self._source.open(node), is_blob=False)
+            opened = await self._of_source(node)
         if (raced := self._open.get(node.ino)) is not None:
             opened.close()
             return raced
@@ -94,6 +97,20 @@ class Descriptors:
             opened = Opened(self._tier.open(node.blob), is_blob=True)
         self._open[node.ino] = opened
         return opened
+
+    async def _of_source(self, node: Node) -> Opened:
+        """The source's file; where that is ill, what members hold of it."""
+        try:
+            return Opened(await self._source.open(node), is_blob=False)
+        except OSError as error:
+            has_replica = self._fetching is not None and self._fetching.has_replica(node)
+            if not has_replica or not self._source.is_trouble(error):
+                raise
+            return await self._fetched(node)
+
+    async def _fetched(self, node: Node) -> Opened:
+        assert self._fetching is not None
+        return Opened(await self._fetching.open(node), is_blob=False, is_fetched=True)
 
     def close(self, node: Node) -> None:
         """The last open of a node is gone."""

@@ -80,7 +80,7 @@ class OpenFiles:
             opened = await self._descriptors.ensure(node)
             if choice.copy_first:
                 await self._capture.copy_up(node)
-            if choice.path is DataPath.PASSTHROUGH:
+            if choice.path is DataPath.PASSTHROUGH and not opened.is_fetched:
                 self.passthrough.begin(node, opened.fd, writing)
             self._journal_opens(node)
         except BaseException:
@@ -164,12 +164,23 @@ class OpenFiles:
         opened = await self._descriptors.ensure(node)
         if opened.is_blob:
             return os.pread(opened.fd, length, offset)
-        if node.remote is not None and self._fetching is not None:
-            try:
-                return await self._fetching.read(node, offset, length)
-            except OSError:
-                if not await self._has_arrived(node, opened):
-                    raise
+        if opened.is_fetched:
+            return await self._read_fetched(node, opened, offset, length)
+        try:
+            return await self._source.read(opened.fd, offset, length)
+        except OSError as error:
+            has_replica = self._fetching is not None and self._fetching.has_replica(node)
+            if self._fetching is None or not has_replica or not self._source.is_trouble(error):
+                raise
+            return await self._fetching.read(node, offset, length)
+
+    async def _read_fetched(self, node: Node, opened: Opened, offset: int, length: int) -> bytes:
+        assert self._fetching is not None
+        try:
+            return await self._fetching.read(node, offset, length)
+        except OSError:
+            if node.remote is not None and not await self._has_arrived(node, opened):
+                raise
         return await self._source.read(opened.fd, offset, length)
 
     async def _has_arrived(self, node: Node, opened: Opened) -> bool:
@@ -180,7 +191,7 @@ class OpenFiles:
             return False
         node.place = slot
         opened.replaced.append(opened.fd)
-        opened.fd = await self._source.open(node)
+        opened.fd, opened.is_fetched = await self._source.open(node), False
         self._tree.detach(node)
         assert self._fetching is not None
         self._fetching.forget(node.ino)

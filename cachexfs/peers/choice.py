@@ -12,6 +12,7 @@ constancy        a partner stays one until a better class of member is there: wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -44,13 +45,17 @@ class Candidate(NamedTuple):
 
 
 def preference(node: str, rack: str, members: Iterable[Member]) -> list[Member]:
-    """All members but the node itself, those in other racks first, then by rendezvous."""
+    """All members but the node itself, by rendezvous: those in other racks first, and the first of
+    each rack before the second of any, so that a few members are in different racks."""
     key = b"partners of " + node.encode()
     others = [member for member in members if member.name != node]
-    return sorted(
-        others,
-        key=lambda member: (bool(rack) and member.rack == rack, -score(key, member.name)),
-    )
+    others.sort(key=lambda member: score(key, member.name), reverse=True)
+    seen: Counter[str] = Counter()
+    ranked = []
+    for place, member in enumerate(others):
+        ranked.append((bool(rack) and member.rack == rack, seen[member.rack], place, member))
+        seen[member.rack] += bool(member.rack)
+    return [member for *_, member in sorted(ranked, key=lambda each: each[:3])]
 
 
 def connected(

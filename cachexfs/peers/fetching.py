@@ -83,7 +83,8 @@ class _Fetched:
 
 class Fetching:
     """`addresses`: where each member's store answers; `ask_again`: what the homes say of a file by
-    now. Raises OSError(EIO) when nobody delivers.
+    now; `replica_of_ours`: what members hold of a file that is ours and not in RAM. Raises
+    OSError(EIO) when nobody delivers.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Fetching:
         volume: str,
         addresses: Callable[[], dict[str, str]],
         ask_again: Callable[[Node], Awaitable[Remote | None]] | None = None,
+        replica_of_ours: Callable[[Node], Remote | None] = lambda node: None,
     ) -> None:
         self._tier = tier
         self._room = room
@@ -101,6 +103,7 @@ class Fetching:
         self._volume = volume
         self._addresses = addresses
         self._ask_again = ask_again
+        self._replica_of_ours = replica_of_ours
         self._files: dict[int, _Fetched] = {}
         self._idle: dict[str, list[PeerReader]] = {}
         self._limits: dict[str, trio.CapacityLimiter] = {}
@@ -146,6 +149,10 @@ class Fetching:
             while done < len(data):
                 done += os.pwrite(target, memoryview(data)[done:], offset + done)
 
+    def has_replica(self, node: Node) -> bool:
+        """Whether members hold a file of ours whose bytes are not here."""
+        return node.remote is None and self._replica_of_ours(node) is not None
+
     def forget(self, ino: int) -> None:
         """A file is not wanted any more."""
         if (file := self._files.pop(ino, None)) is not None:
@@ -177,12 +184,13 @@ class Fetching:
         """Try, and again with what the homes say by then. Raises OSError when it is of no use."""
         until_s = trio.current_time() + PATIENCE_S
         while True:
-            if node.remote is None:
+            remote = node.remote or self._replica_of_ours(node)
+            if remote is None:
                 raise OSError(errno.EIO, "it is not another node's any more")
             try:
-                return await attempt(node.remote)
+                return await attempt(remote)
             except OSError:
-                if self._ask_again is None or trio.current_time() > until_s:
+                if self._ask_again is None or node.remote is None or trio.current_time() > until_s:
                     raise
                 await trio.sleep(_ASK_AGAIN_S)
                 found = await self._ask_again(node)

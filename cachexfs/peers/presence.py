@@ -57,7 +57,13 @@ class Presence:
         self.registrar = Registrar(tree, catalogue, node)
         self.elsewhere = Elsewhere(node, root_ino)
         self.fetching = Fetching(
-            tier, room, self._identity, volume, self._addresses, partial(self._ask_again, tree)
+            tier,
+            room,
+            self._identity,
+            volume,
+            self._addresses,
+            partial(self._ask_again, tree),
+            partial(replica_of_ours, tree),
         )
         self.reads = ReadServer(
             tree, tier, sums, catalogue, Identity(node, secret, contexts.server)
@@ -122,3 +128,21 @@ class Presence:
         if own:
             return split_address(own[0].address, "peers")[0]
         return socket.gethostname()
+
+
+def replica_of_ours(tree: Tree, node: Node) -> Remote | None:
+    """What members hold of a file of ours whose bytes are not in RAM any more."""
+    life = node.life
+    holders = life.holders() if life is not None else []
+    if node.blob is not None or node.signature is None or not holders or not node.has_known_crcs:
+        return None
+    return Remote(
+        kind="file",
+        owner="",
+        stamp=0,
+        version=node.settled_at_ns,
+        path=tree.path_of(node),
+        holders=tuple(holders),
+        size_bytes=node.signature.size_bytes,
+        crcs=node.crcs,
+    )

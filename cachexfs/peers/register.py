@@ -75,14 +75,14 @@ class Register:
         """Take an entry in, unless one of another node counts. Raises `Full`."""
         self._sweep(now_s)
         held = self._names.get(key, {}).get(entry.name)
-        if held is not None and held.until_s > now_s and held.entry.rank > entry.rank:
-            same_owner = held.entry.replica.owner == entry.replica.owner
-            return Outcome() if same_owner else Outcome(beaten_by=held.entry)
+        others = held is not None and held.entry.replica.owner != entry.replica.owner
+        if held is not None and others and held.until_s > now_s and held.entry.rank > entry.rank:
+            return Outcome(beaten_by=held.entry)
+        # What a node says later of its own name counts: its next daemon may have earlier stamps.
         buried = self._buried.get((key, entry.name))
         if buried and buried.rank > entry.rank and buried.rank[1] != entry.replica.owner:
             return Outcome(beaten_by=_gravestone(key, entry.name, buried.rank))
         self._set(key, entry, now_s)
-        others = held is not None and held.entry.replica.owner != entry.replica.owner
         return Outcome(displaced=held.entry if held is not None and others else None)
 
     def forget(self, key: Key, name: bytes, stamp: int, now_s: float) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from cachexfs.demo.faults import Fault
 from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, listed, nodes
+from tests.cluster_of_nodes import Node, eventually, listed, nodes, run
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 MIB = 1 << 20
@@ -210,3 +210,18 @@ def test_the_next_daemon_tells_and_serves_what_the_last_one_had(cluster: Cluster
         assert content_of(path) == b"b" * MIB
     for path in cluster.everywhere("after"):
         assert content_of(path) == b"a" * MIB
+
+
+def test_a_file_that_only_the_source_and_a_peer_have_is_read_when_the_source_fails(
+    cluster: Cluster,
+) -> None:
+    content = os.urandom(6 * MIB)
+    cluster.storage.clear()
+    path = cluster.a.mountpoint / "kept"
+    path.write_bytes(content)
+    cluster.a.wait("replicated", "kept")
+    cluster.a.wait("durable", "kept")
+    run("evict", path)
+    assert os.listdir(cluster.a.mountpoint) == ["kept"]
+    with cluster.storage.fault(Fault(errno="EIO", ops=("open", "read"), name="kept")):
+        assert path.read_bytes() == content

@@ -37,8 +37,10 @@ def test_the_greatest_rank_counts_whatever_the_order(
 ) -> None:
     register, now = Register(), 0.0
     best: dict[bytes, tuple[int, str]] = {}
+    own: dict[tuple[bytes, str], int] = {}
     for step, name, owner, stamp in steps:
         if step == "put":
+            stamp = own[name, owner] = max(stamp, own.get((name, owner), 0))
             outcome = register.put(KEY, entry(name, owner, stamp), now)
             rank = (stamp, owner)
             if name in best and best[name] > rank and best[name][1] != owner:
@@ -56,6 +58,15 @@ def test_the_greatest_rank_counts_whatever_the_order(
         else:
             now += stamp
     assert len(register) == register.count_in(KEY) <= 2
+
+
+def test_the_next_daemon_of_a_node_is_believed() -> None:
+    register = Register()
+    register.put(KEY, entry(b"f", "a", 5), 0.0)
+    assert register.put(KEY, entry(b"f", "a", 4), 1.0) == (None, None)
+    assert register.find(KEY, b"f", 1.0) == entry(b"f", "a", 4)
+    register.forget(KEY, b"f", 4, 2.0)
+    assert register.find(KEY, b"f", 2.0) is None
 
 
 def test_what_does_not_come_again_is_forgotten() -> None:

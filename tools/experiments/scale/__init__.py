@@ -1,0 +1,1 @@
+"""Large clusters, simulated with the code that decides in real ones."""
