@@ -248,11 +248,15 @@ class TreeSink:
         return node
 
     async def _find(self, slot: Slot) -> Node | None:
-        """What is there; nothing where the shared file system cannot tell."""
+        """What is there; nothing where the shared file system cannot tell.
+
+        What another node has told of is seen here, and nobody here brings it to the source.
+        """
         try:
-            return await self._view.find(*slot)
+            found = await self._view.find(*slot)
         except OSError:
             return None
+        return None if found is None or found.remote is not None else found
 
 
 class TreeWriter:
