@@ -291,7 +291,7 @@ async def test_35_slurmctld_killed_is_unreachable_not_failed(cluster: SlurmClust
         await daemon.backend.start(None, waiting, ((1, 1),))
         await trio.sleep(1)
         assert len(daemon.reports) == before, "nothing is known"
-        await trio.to_thread.run_sync(cluster.start_controller)
+        cluster.start_controller()
         await daemon.sees(BackendBack)
         await daemon.sees(Began, waiting)
         assert not daemon.of(Ended) and not daemon.of(Gone) and not daemon.of(Withdrawn)
