@@ -46,6 +46,8 @@ class Floor:
         self.leaving: dict[int, Job] = {}
         self.promises = Promises(cluster)
         self.alarms = Alarms()
+        self.least_setup_s = NEVER
+        """The shortest set-up to expect of any job that ever worked."""
         self.submitted = 0
 
     def ring(self, now_s: float) -> None:
@@ -128,6 +130,7 @@ class Floor:
         self.accuracy["setup"].observe(job.setup_s, seconds)
         self.setups.learn(job.spec, seconds)
         job.setup_s = max(self.setups.expected_s(job.spec), job.outlived_setup_s)
+        self.least_setup_s = min(self.least_setup_s, job.setup_s)
         job.working_s = now_s
         self.enter(job, Phase.WORKING)
         self.expect_end(job, now_s + work_left_s(job))
@@ -190,7 +193,6 @@ class Floor:
     def stuck(self, job: Job, now_s: float) -> None:
         """A job that was told to go does not: its GPUs are lost, and who waited waits again."""
         self.cluster.stuck(job.placement)
-        job.placement = ()
         job.placement = ()  # when it is gone after all, its node says that they are back
         for waiting in self.promises.waiting_for(job):
             self.unqueue(waiting, Phase.PENDING)
