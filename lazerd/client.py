@@ -32,6 +32,18 @@ def run_dirs(environment: Mapping[str, str]) -> Iterator[Path]:
     yield SYSTEM_RUN_DIR
 
 
+def this_job(environment: Mapping[str, str]) -> str | None:
+    """The job that a process with this environment is part of, by the name that lazerd knows.
+
+    Slurm gives each task of an array a number of its own, but shows it under the array's.
+    """
+    if array := environment.get("SLURM_ARRAY_JOB_ID"):
+        in_slurm = f"{array}_{environment.get('SLURM_ARRAY_TASK_ID', '')}"
+    else:
+        in_slurm = environment.get("SLURM_JOB_ID", "")
+    return environment.get(JOB_VARIABLE) or in_slurm or None
+
+
 def find_socket(environment: Mapping[str, str] = os.environ) -> Path:
     """LAZER_SOCKET, or the first socket that is there; the machine's when none is."""
     if named := environment.get(SOCKET_VARIABLE):

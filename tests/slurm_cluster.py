@@ -325,9 +325,12 @@ class SlurmCluster:
         log = self.home / "log" / f"{name}.out"
         path = shutil.which(command[0], path=self.environment["PATH"])
         assert path is not None
+        # A test run that is killed takes the daemons along. The kernel means the thread that starts
+        # them: it has to be one that stays.
+        with_us = ("setpriv", "--pdeathsig", "KILL")
         with log.open("ab") as file:
             self.processes[name] = subprocess.Popen(
-                [path, *command[1:]],
+                [*with_us, path, *command[1:]],
                 env=self.environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
                 start_new_session=True,
             )  # fmt: skip

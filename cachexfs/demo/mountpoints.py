@@ -23,8 +23,13 @@ def mounted() -> list[MountPoint]:
 
 
 def is_mountpoint(path: Path) -> bool:
-    """Whether something is mounted exactly there."""
-    return any(mount.path == path.absolute() for mount in mounted())
+    """Whether something is mounted exactly there, at whatever path it is named by.
+
+    The kernel lists paths without symbolic links. The last name is never looked at: what is mounted
+    there may not answer. Those above it only where the path as it is given is not in the list.
+    """
+    there, path = {mount.path for mount in mounted()}, path.absolute()
+    return path in there or Path(os.path.realpath(path.parent)) / path.name in there
 
 
 def detach(path: Path) -> subprocess.Popen[bytes]:

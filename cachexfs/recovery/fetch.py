@@ -52,7 +52,7 @@ async def recover(
     await run.choose(volume)
     listings = await run.listings(prefix)
     wanted = plan(listings)
-    indexed = await run.look_into(wanted)
+    indexed = await run.look_into(wanted, prefix)
     wanted = run.without_other_saves(wanted, indexed, listings)
     for each in wanted:
         await run.bring(each)
@@ -148,11 +148,16 @@ class _Recovery:
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    async def look_into(self, wanted: Sequence[Wanted]) -> dict[bytes, Indexed]:
-        """The checkpoints among what is wanted, each with the shards that its index names."""
+    async def look_into(self, wanted: Sequence[Wanted], prefix: bytes) -> dict[bytes, Indexed]:
+        """The checkpoints that are wanted as such, each with the shards that its index names.
+
+        Who asks for one shard by its path does not ask for the checkpoint.
+        """
         by_path = {each.replica.path: each for each in wanted}
         found = {}
         for checkpoint in checkpoints(each.replica for each in wanted):
+            if prefix and not (checkpoint.path + b"/").startswith(prefix + b"/"):
+                continue
             named: set[bytes] = set()
             index = checkpoint.metadata
             if index is not None and index.size_bytes <= INDEX_AT_MOST_BYTES:

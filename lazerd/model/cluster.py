@@ -2,7 +2,8 @@
 
 One pool is a cluster of one node. Of a node, `free` GPUs are seen empty, `leaving` ones are held
 by jobs that were told to go, and `kept` ones, free or leaving, are promised to a job. What is left,
-`free + leaving - kept`, can be promised; what of it is free now can be taken now.
+`free + leaving - kept`, can be promised. Of the free ones `owed` have to stay free for promises
+that are due before enough others are gone; the rest can be taken now.
 
 A gang that fits on a node gets one node, a larger one whole nodes and its rest on one more, so that
 its traffic crosses as few nodes as possible (Tiresias, NSDI 2019, section 3.3, calls it
@@ -11,7 +12,7 @@ consolidation). The smallest hole that takes it is used.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 Placement = tuple[tuple[int, int], ...]
@@ -30,6 +31,7 @@ class Cluster:
         self.free = list(node_gpus)
         self.leaving = [0] * len(node_gpus)
         self.kept = [0] * len(node_gpus)
+        self.owed = [0] * len(node_gpus)
         self.drained = [False] * len(node_gpus)
         self._undo: list[tuple[list[int], int, int]] | None = None
 
@@ -107,13 +109,19 @@ class Cluster:
         """The promise is kept, or no longer needed."""
         self._move(self.kept, placement, -1)
 
+    def owe(self, owed: Mapping[int, int]) -> None:
+        """By node, how many GPUs must stay free; the others owe none."""
+        self.owed = [0] * len(self.size)
+        for node, n in owed.items():
+            self.owed[node] = n
+
     def drain(self, node: int) -> None:
         """The node takes no new job."""
         self.drained[node] = True
 
     def up(self, node: int, gpus: int) -> None:
         """The node offers `gpus` GPUs: it is new, or takes jobs again."""
-        for column in (self.size, self.free, self.leaving, self.kept):
+        for column in (self.size, self.free, self.leaving, self.kept, self.owed):
             column.extend([0] * (node + 1 - len(column)))
         self.drained.extend([False] * (node + 1 - len(self.drained)))
         self.drained[node] = False
@@ -148,7 +156,7 @@ class Cluster:
         return self.free[node] + self.leaving[node] - self.kept[node]
 
     def _free_now(self, node: int) -> int:
-        return min(self.free[node], self._free_soon(node))
+        return max(0, min(self.free[node] - self.owed[node], self._free_soon(node)))
 
     def _fit(self, gpus: int, room: list[int]) -> Placement | None:
         widest = max(self.size)

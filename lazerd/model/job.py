@@ -69,17 +69,20 @@ class Job:
         "key",
         "level",
         "look_s",
+        "outlived_setup_s",
         "phase",
         "placed_s",
         "placement",
         "preemptions",
         "rank",
+        "reached_s",
         "safe_s",
         "seq",
         "setup_s",
         "since_s",
         "spec",
         "stamp",
+        "worked_s",
         "working_s",
     )
 
@@ -94,6 +97,12 @@ class Job:
         """Work it is thought to need in all."""
         self.first_estimate_s = 0.0
         """The same, when it was submitted."""
+        self.worked_s = 0.0
+        """Work in all placements before this one, lost or not."""
+        self.reached_s = 0.0
+        """The most work that it ever had behind it at one time: it needs more than that."""
+        self.outlived_setup_s = 0.0
+        """Set-up that it is known to need at least."""
         self.setup_s = 0.0
         """Set-up to expect of its next start, or of the one that is on."""
         self.done_s = 0.0

@@ -47,7 +47,7 @@ class Las(Steady):
     def promoted_at(self, job: Job) -> float:
         if job.level == 0:
             return NEVER
-        return job.since_s + PATIENCE * job.done_s
+        return job.since_s + PATIENCE * job.worked_s
 
     def promote(self, job: Job) -> None:
         job.attained_gpu_s = 0.0

@@ -46,6 +46,8 @@ class Floor:
         self.leaving: dict[int, Job] = {}
         self.promises = Promises(cluster)
         self.alarms = Alarms()
+        self.least_setup_s = NEVER
+        """The shortest set-up to expect of any job that ever worked."""
         self.submitted = 0
 
     def ring(self, now_s: float) -> None:
@@ -68,7 +70,7 @@ class Floor:
         job.since_s = now_s
         job.look_s = NEVER
         job.is_put_off = False
-        job.setup_s = self.setups.expected_s(job.spec)
+        job.setup_s = max(self.setups.expected_s(job.spec), job.outlived_setup_s)
         key = self.order.key(job)
         job.key = -NEVER if job.is_elder else key
         self.line.add(job)
@@ -127,7 +129,8 @@ class Floor:
         seconds = now_s - job.placed_s
         self.accuracy["setup"].observe(job.setup_s, seconds)
         self.setups.learn(job.spec, seconds)
-        job.setup_s = self.setups.expected_s(job.spec)
+        job.setup_s = max(self.setups.expected_s(job.spec), job.outlived_setup_s)
+        self.least_setup_s = min(self.least_setup_s, job.setup_s)
         job.working_s = now_s
         self.enter(job, Phase.WORKING)
         self.expect_end(job, now_s + work_left_s(job))
@@ -141,12 +144,18 @@ class Floor:
         self.alarms.set(end_s + LATE_S, Alarm.OVERRUN, job)
 
     def overrun(self, job: Job, now_s: float) -> None:
-        """A running job should have ended by now: a new estimate, from what is known."""
+        """A running job should have ended by now: a new estimate, from what is known.
+
+        What a job has outlived is remembered when it is preempted and loses work. Else its key
+        would be smaller than the value that it was preempted for, and two jobs whose estimates are
+        wrong would preempt each other for ever.
+        """
         if job.phase is Phase.SETUP:
             elapsed_s = now_s - job.placed_s
+            job.setup_s = job.outlived_setup_s = 2 * elapsed_s
             self.expect_end(job, now_s + elapsed_s + work_left_s(job))
             return
-        age_s = job.done_s + worked_s(job, now_s)
+        age_s = job.reached_s = job.done_s + worked_s(job, now_s)
         job.estimate_s = self.remaining.total_s(job.spec, age_s)
         self.expect_end(job, now_s + job.estimate_s - age_s)
 
@@ -163,7 +172,10 @@ class Floor:
         self.running.remove(job)
         self.cluster.let_go(job.placement)
         job.safe_s = saved_s(job, now_s)
-        job.attained_gpu_s += worked_s(job, now_s) * job.spec.gpus
+        worked = worked_s(job, now_s)
+        job.worked_s += worked
+        job.attained_gpu_s += worked * job.spec.gpus
+        job.reached_s = max(job.reached_s, job.done_s + worked)
         self.enter(job, Phase.LEAVING)
         self.leaving[job.seq] = job
 
@@ -171,7 +183,7 @@ class Floor:
         """A job that was told to go is gone; it is pending again, unless it was cancelled."""
         self._leave(job)
         job.done_s = job.safe_s = saved_s
-        job.estimate_s = self.remaining.total_s(job.spec, saved_s)
+        job.estimate_s = self.remaining.total_s(job.spec, max(saved_s, job.reached_s))
         job.preemptions += 1
         if job.cancelled:
             self.end(job)
@@ -181,7 +193,6 @@ class Floor:
     def stuck(self, job: Job, now_s: float) -> None:
         """A job that was told to go does not: its GPUs are lost, and who waited waits again."""
         self.cluster.stuck(job.placement)
-        job.placement = ()
         job.placement = ()  # when it is gone after all, its node says that they are back
         for waiting in self.promises.waiting_for(job):
             self.unqueue(waiting, Phase.PENDING)

@@ -41,7 +41,7 @@ class Gittins(Steady):
         self._refit_at = ENOUGH
 
     def key(self, job: Job) -> float:
-        job.level = bisect_right(LEVELS_GPU_S, job.done_s * job.spec.gpus)
+        job.level = bisect_right(LEVELS_GPU_S, job.reached_s * job.spec.gpus)
         rank = self._table[job.level]
         if self._restart_counts:
             rank += job.setup_s * job.spec.gpus

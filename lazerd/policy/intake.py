@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from lazerd.model.actions import Action, Kill, Preempt
@@ -71,6 +72,9 @@ class Intake:
             raise IllegalEvent(f"{spec.job_id} was submitted before")
         if spec.gpus < 1:
             raise IllegalEvent(f"{spec.job_id} asks for {spec.gpus} GPUs")
+        for told in (spec.estimate_s, spec.setup_s):
+            if told is not None and not 0 <= told < math.inf:
+                raise IllegalEvent(f"{spec.job_id}: {told} is not a time")
         self._floor.submit(spec, self._now_s)
 
     def _setup_ended(self, job: Job, event: SetupEnded) -> None:
@@ -85,6 +89,8 @@ class Intake:
 
     def _gone(self, job: Job, event: Gone) -> None:
         saved_s = job.safe_s if event.saved_s is None else event.saved_s
+        if not 0 <= saved_s < math.inf:
+            raise IllegalEvent(f"{job.job_id}: {saved_s} is not a time")
         self._floor.gone(job, saved_s, self._now_s)
 
     def _stuck(self, job: Job, event: Stuck) -> None:

@@ -16,6 +16,9 @@ from lazerd.policy.orders import NEVER
 from lazerd.policy.victims import minimal_set
 from lazerd.predict.loss import lost_s, next_checkpoint_in_s
 
+TICK_S = 0.001
+"""The shortest wait for a checkpoint: what rounding leaves of one is not waited for again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -106,7 +109,7 @@ class Orchestrator:
             return True
         safe_in_s = next_checkpoint_in_s(victim, self._now_s)
         if pays_to_wait(safe_in_s, lost):
-            self.again_s = min(self.again_s, self._now_s + safe_in_s)
+            self.again_s = min(self.again_s, self._now_s + max(safe_in_s, TICK_S))
             return False
         return True
 

@@ -85,6 +85,25 @@ def test_what_a_silent_source_has_comes_from_the_peers_and_stays_durable(cluster
     assert read(other, other.mountpoint / "f") == content
 
 
+def test_a_host_that_never_saw_the_directory_recovers_it_too(cluster: Cluster) -> None:
+    lost, other, content = cluster.host(1), cluster.host(4), words()
+    lost.exec(["mkdir", lost.mountpoint / "d"])
+    cluster.block_pfs()
+    write(lost, "d/f", content)
+    cluster.unblock_pfs()
+    eventually(lambda: state_of(lost, "d/f") == "durable", "the flush")
+    cluster.block_pfs()
+    lose(lost)
+    assert "d/f" in recover(other, other.mountpoint)["recovered"]
+    assert read(other, other.mountpoint / "d/f") == content
+    cluster.unblock_pfs()
+    other.cachexfs("wait", other.mountpoint / "d", "--for", "durable", "--timeout", "20s")
+    eventually(lambda: read(other, other.mountpoint / "d/f") == content, "the same file")
+    third = cluster.host(2)
+    assert third.exec(["ls", third.mountpoint / "d"]).stdout == "f\n"
+    assert (cluster.spec.home / "disk/d/f").read_bytes() == content
+
+
 def test_recovering_over_an_older_version_leaves_no_tombstone(cluster: Cluster) -> None:
     lost, other, third = cluster.host(1), cluster.host(2), cluster.host(4)
     write(lost, "f", b"old")

@@ -204,6 +204,8 @@ async def test_an_incomplete_checkpoint_is_reported_with_the_newest_complete_one
     assert [(each["path"], each["complete"], each["instead"]) for each in answer["checkpoints"]] \
         == [("r/1", True, None), ("r/2", False, "r/1")]  # fmt: skip
     assert (await peers.recover(prefix=b"r/1")).broken == []
+    shard = await peers.recover(prefix=b"r/2/__0_0.distcp")  # nobody asked for a checkpoint
+    assert (shard.present, shard.generations) == ([b"r/2/__0_0.distcp"], [])
     (peers.to / "r/2/__1_0.distcp").write_bytes(b"by other means")
     assert (await peers.recover()).broken == []
 

@@ -51,3 +51,6 @@ def test_a_mount_point_is_unmounted_by_any_path_to_it(
     subprocess.run(["mount", "-t", "tmpfs", "none", str(at)], check=True)
     unmount(str(link))
     assert not is_mountpoint(at)
+    subprocess.run(["mount", "-t", "tmpfs", "none", str(at)], check=True)
+    assert is_mountpoint(above / "at") and detach(above / "at").wait(10) == 0
+    assert not is_mountpoint(at)

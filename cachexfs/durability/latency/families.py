@@ -21,6 +21,10 @@ Array = npt.NDArray[np.float64]
 SPREAD_FLOOR = 0.01
 """Smallest standard deviation of a logarithm: without it a component collapses onto one sample."""
 
+SPREAD_CEILING = 2.5
+"""And the largest, a factor of 150 between the median and 97.5 %: where nearly all is censored, the
+likelihood would go on growing with it."""
+
 _EM_ROUNDS = 300
 _EM_ENOUGH = 1e-7
 
@@ -260,7 +264,7 @@ def _m_step(
             continue
         new_center[k] = float(np.sum(weight * first)) / total
         variance = float(np.sum(weight * second)) / total - new_center[k] ** 2
-        new_spread[k] = max(math.sqrt(max(variance, 0.0)), SPREAD_FLOOR)
+        new_spread[k] = min(max(math.sqrt(max(variance, 0.0)), SPREAD_FLOOR), SPREAD_CEILING)
     return new_center, new_spread, mass / max(float(np.sum(mass)), 1e-12)
 
 

@@ -37,6 +37,10 @@ OWN_FIT_AT_LEAST = 20
 MIXTURE_AT_LEAST = 30.0
 """Five parameters are not asked of fewer samples, whatever the criterion would say."""
 
+CENSORED_AT_MOST = 1.0
+"""Censored samples count at most for so many times those that ended, together. They are not
+independent: a thousand files that wait behind a stuck one are one piece of evidence."""
+
 PAIRS_AT_LEAST = 20
 
 _WorkOf = Callable[[Sample], float]
@@ -65,9 +69,10 @@ def fit_phase(samples: Sequence[Sample], source: str = "") -> PhaseFit:
         return prior_fit(phase)
     residuals = _log_units(ordered, PRIORS[phase].work.of)
     weights, _ = drift.weights(residuals)
-    work = fit_work(ordered, weights, PRIORS[phase])
+    work = fit_work(ordered, _tempered(ordered, weights), PRIORS[phase])
     log_units = _log_units(ordered, work.of)
     weights, begin = drift.weights(log_units)
+    weights = _tempered(ordered, weights)
     center = _median(log_units, weights)
     gain = _best_gain(ordered, log_units - center, weights)
     before, level = levels(ordered, log_units - center, gain)
@@ -158,10 +163,24 @@ def _best_gain(samples: Sequence[Sample], ratios: Array, weights: Array) -> floa
     return best if errors[best] < WORTH_FOLLOWING * errors[0.0] else 0.0
 
 
+def _ended(samples: Sequence[Sample]) -> int:
+    return sum(not sample.censored for sample in samples)
+
+
+def _tempered(samples: Sequence[Sample], weights: Array) -> Array:
+    """The weights, with those of censored samples limited as a whole."""
+    censored = np.array([sample.censored for sample in samples])
+    seen = float(np.sum(weights[~censored])) + prior_weight(_ended(samples))
+    unseen = float(np.sum(weights[censored]))
+    if unseen <= CENSORED_AT_MOST * seen:
+        return weights
+    return np.asarray(np.where(censored, weights * CENSORED_AT_MOST * seen / unseen, weights))
+
+
 def _with_prior(samples: Sequence[Sample], units: Array, weights: Array, phase: str) -> Observed:
     """The samples, and while they are few the prior as five more that share its weight."""
     censored = np.array([sample.censored for sample in samples])
-    counts = prior_weight(len(samples))
+    counts = prior_weight(_ended(samples))
     if counts > 0:
         points = prior_points(phase)
         units = np.concatenate([units, points])

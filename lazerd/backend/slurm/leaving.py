@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from lazerd.backend.protocol import Gone, Stuck
 from lazerd.backend.slurm import orders
 from lazerd.backend.slurm.entry import Entry, Wanted
@@ -29,7 +31,7 @@ def send_off(glance: Glance, entry: Entry, job: SlurmJob | None) -> None:
         entry.killed = True
         glance.order(orders.requeue(entry.job_id))
     elif not is_marked or not entry.signalled:
-        at_s = mark.number if is_marked else int(glance.now_s)
+        at_s = mark.number if is_marked else ceil(glance.now_s)  # never less than the grace
         entry.signalled = True
         leave = Mark(Marked.LEAVE, at_s, mark.rest, has_own_nodes(job))
         glance.order(orders.tell(entry.job_id, entry.signal_number, leave))

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from cachexfs.durability.forecast import Leg, Model
 from cachexfs.durability.latency import drift
 from cachexfs.durability.latency.fit import PhaseFit, followed
 from cachexfs.durability.latency.fitting import fit_all, fit_phase
@@ -36,6 +37,20 @@ def test_what_is_still_running_is_not_left_out() -> None:
     fit = fit_phase(everything)
     assert fit.censored > 50
     assert fit.unit().median() * fit.work.bytes_of(500 * MB) == pytest.approx(1.04, rel=0.1)
+
+
+def test_many_that_wait_behind_one_are_one_piece_of_evidence() -> None:
+    """One flush ended at once, and a thousand small files wait for 5 to 12 s in its order."""
+    waiting = [
+        Sample(
+            phase="flush", size_bytes=4096, begin_s=0.01 * i, elapsed_s=12 - 0.007 * i,
+            censored=i > 0,
+        )
+        for i in range(1000)
+    ]  # fmt: skip
+    fit = fit_phase([msgspec.structs.replace(waiting[0], elapsed_s=0.02), *waiting[1:]])
+    left_s = Model([fit]).left_at(Leg("flush", 4096, 12.0), 0.5)
+    assert 2 < left_s < 120
 
 
 def test_bytes_ahead_and_beside_are_found() -> None:

@@ -113,7 +113,9 @@ class Driver:
         worked_s = now_s - life.placed_s - life.setup_s
         interval_s = life.spec.checkpoint_s
         saved_s = max(worked_s, 0.0)
-        if interval_s is not None:
+        if interval_s == float("inf"):
+            saved_s = 0.0
+        elif interval_s is not None:
             saved_s = saved_s // interval_s * interval_s
         life.futile += worked_s < 0
         life.barren += saved_s <= 0
