@@ -19,7 +19,7 @@ from tests.cluster_of_nodes import Node, eventually, nodes
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 MIB = 1 << 20
 FULL = Fault(errno="EDQUOT", ops=("write",), name=".cachexfs-*.tmp")
-ADOPT_S = 3.0
+ADOPT_S = 2.0
 EXTRA = """
 [mount]
 fsync = "replicated"
@@ -118,6 +118,32 @@ def test_what_was_replicated_becomes_durable_once(
     b.wait("durable")
     time.sleep(2)
     assert (storage.backing / "ckpt" / "latest").read_text() == "step 2"
+
+
+STEPS = {
+    "copied, without attributes": Fault(errno="EIO", ops=("setattr",), name=".cachexfs-*.tmp"),
+    "copied, not on disk": Fault(errno="EIO", ops=("fsync",), name=".cachexfs-*.tmp"),
+    "copied, not in place": Fault(errno="EIO", ops=("rename",), name=".cachexfs-*.tmp"),
+    "some in place": Fault(errno="EDQUOT", ops=("write",), name=".cachexfs-*.tmp", count=2),
+}
+"""How far the owner gets before it is killed; "nothing copied" is the test above."""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_owner_is_killed_at_any_step(
+    cluster: tuple[FaultyStorage, list[Node]], step: str
+) -> None:
+    storage, (a, b, c) = cluster
+    storage.set_fault(STEPS[step])
+    contents = save(a, 3)
+    eventually(lambda: len(os.listdir(storage.backing / "ckpt")) > 0, "a beginning")
+    a.kill_mount()
+    a.stop_peer()
+    storage.clear()
+    eventually(lambda: on_source(storage, contents), "adoption")
+    eventually(lambda: len(adopted(b)) + len(adopted(c)) > 0, "its note")
+    names = [str(each["path"]) for each in adopted(b) + adopted(c)]
+    assert len(set(names)) == len(names)
 
 
 def test_an_owner_that_returns_undoes_nothing(cluster: tuple[FaultyStorage, list[Node]]) -> None:
