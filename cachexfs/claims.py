@@ -24,17 +24,21 @@ from typing import Literal
 DIRECTORY = ".cachexfs-claims"
 LEASE_S = 30.0
 """By the clock of the shared file system, so that the nodes' clocks do not matter."""
-KEPT_S = 7 * 24 * 3600.0
+KEPT_S = 24 * 3600.0
 """How long a claim that is done is remembered."""
 
 Refusal = Literal["done", "busy"]
 
 
 def mark(source: Path) -> None:
-    """Say that a directory is a source of ours, and forget claims of long ago. Raises OSError."""
-    directory = source / DIRECTORY
+    """Say that a directory is a source of ours. Raises OSError."""
     with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=0o700)
+        (source / DIRECTORY).mkdir(mode=0o700)
+
+
+def sweep(source: Path) -> None:
+    """Forget claims of long ago. Raises OSError."""
+    directory = source / DIRECTORY
     for path in list(directory.iterdir()):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < time.time() - KEPT_S:
@@ -116,9 +120,11 @@ def _refusal(path: Path, now_s: float) -> Refusal | None:
 
 
 def _latest(directory: Path, digest: str) -> int:
-    """The greatest generation; 0 without any."""
-    found = [path.suffix[1:] for path in directory.glob(f"{digest}.*")]
-    return max((int(number) for number in found if number.isdecimal()), default=0)
+    """The greatest generation; 0 without any. None is left out: only the last is released."""
+    generation = 0
+    while os.path.lexists(directory / f"{digest}.{generation + 1}"):
+        generation += 1
+    return generation
 
 
 def _written(directory: Path, holder: str, *, done: bool) -> Path:

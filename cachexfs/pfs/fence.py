@@ -32,6 +32,7 @@ class Fence:
     def mark(self) -> None:
         """Say that the source is one, so that holders commit to it. Blocks; raises OSError."""
         claims.mark(self._source)
+        claims.sweep(self._source)
 
     @contextmanager
     def around_commit(self, settled_at_ns: int, size_bytes: int) -> Iterator[None]:

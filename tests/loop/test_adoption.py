@@ -234,8 +234,8 @@ async def test_claims_of_long_ago_are_forgotten(stage: Stage) -> None:
     claim = claims.take(stage.source, "0" * 40, "p")
     assert isinstance(claim, claims.Claim)
     claim.done()
-    claims.mark(stage.source)
+    claims.sweep(stage.source)
     assert claims.take(stage.source, "0" * 40, "q") == "done"
     os.utime(claim.path, (0, 0))
-    claims.mark(stage.source)
+    claims.sweep(stage.source)
     assert isinstance(claims.take(stage.source, "0" * 40, "q"), claims.Claim)
