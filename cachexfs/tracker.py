@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import trio
 
@@ -65,6 +65,7 @@ class Telling(Protocol):
     """Tells other nodes what names stand for."""
 
     def changed(self, slot: Slot) -> None: ...
+    def look_now(self, slot: Slot) -> None: ...
     def look(self, slot: Slot) -> None: ...
 
 
@@ -171,7 +172,7 @@ class Tracker:
                 status = self._tier.status(node.blob)
                 node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())
-                self._tell_others(node, is_new=True)
+                self._tell_others(node, "content")
                 self.ways.captured(node)
             if start:
                 is_past_us = node.writers > 0 and node.backing_id is not None
@@ -267,7 +268,7 @@ class Tracker:
         """A change of names: to be made on the shared file system and at the peers, in order."""
         self.tell_peers(action)
         if isinstance(action, Attributes) and (node := self._tree.nodes.get(action.ino)):
-            self._tell_others(node, is_new=False)
+            self._tell_others(node, "attributes")
         return self.publisher.add(job, action)
 
     def tell_peers(self, action: Action) -> None:
@@ -333,7 +334,7 @@ class Tracker:
         """A peer holds this version on its disk."""
         if node.life is not None:
             self._handle(node, Acknowledged(peer, version))
-            self._tell_others(node, is_new=False)
+            self._tell_others(node, "holders")
             self.ways.acknowledged(node, version, peer)
             self._tree.save(node)
 
@@ -384,14 +385,16 @@ class Tracker:
                 if node is not None and node.state is State.OPEN:
                     self.settled(node)
 
-    def _tell_others(self, node: Node, *, is_new: bool) -> None:
+    def _tell_others(self, node: Node, news: Literal["content", "attributes", "holders"]) -> None:
         if self.registrar is None:
             return
+        tell = {
+            "content": self.registrar.changed,
+            "attributes": self.registrar.look_now,
+            "holders": self.registrar.look,
+        }[news]
         for slot in node.names:
-            if is_new:
-                self.registrar.changed(slot)
-            else:
-                self.registrar.look(slot)
+            tell(slot)
 
     def _handle(self, node: Node, event: Event) -> None:
         for effect in self._take(node, event):

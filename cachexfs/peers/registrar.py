@@ -30,6 +30,9 @@ from cachexfs.ram.node import Node
 from cachexfs.ram.tree import GONE, Binding, Tree
 from cachexfs.status.report import Problem
 
+LATER_S = 0.1
+"""Holders and commits are told so much later, many in one message: a save of a thousand small files
+has a message for each close, and few others."""
 AT_ONCE = 256
 """Entries in one message at most."""
 ROUNDS = 3
@@ -68,6 +71,8 @@ class Registrar:
         self._new: set[Slot] = set()
         self._again: set[Slot] = set()
         self._dirty: dict[Slot, None] = {}
+        self._later: dict[Slot, None] = {}
+        self._has_later = trio.Event()
         self._noted = self._settled = 0
         self._wake = trio.Event()
         self._has_settled = trio.Event()
@@ -80,6 +85,7 @@ class Registrar:
                 self.look(slot)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._refresh)
+            nursery.start_soon(self._tell_later)
             while True:
                 await self._wake.wait()
                 self._wake = trio.Event()
@@ -91,7 +97,7 @@ class Registrar:
         """A program changed what a name stands for, or settled it."""
         self._stamps[slot] = max(time.time_ns(), self._stamps.get(slot, 0) + 1)
         self._new.add(slot)
-        self.look(slot)
+        self.look_now(slot)
 
     def bound(self, slot: Slot, is_other: bool) -> None:
         """A binding was set or released; `is_other`: the name stands for something else now."""
@@ -101,7 +107,12 @@ class Registrar:
             self.look(slot)
 
     def look(self, slot: Slot) -> None:
-        """There may be news of a name."""
+        """There may be news of a name for which nobody waits: told soon, together with others."""
+        self._later[slot] = None
+        self._has_later.set()
+
+    def look_now(self, slot: Slot) -> None:
+        """There may be news of a name, and `told` waits for it."""
         self._dirty[slot] = None
         self._noted += 1
         self._wake.set()
@@ -126,7 +137,7 @@ class Registrar:
 
     def _tell_again(self, slot: Slot) -> None:
         self._again.add(slot)
-        self.look(slot)
+        self.look_now(slot)
 
     def superseded(self, directory: int, entry: m.Entry) -> None:
         """Another node has changed a name since we told of it."""
@@ -149,6 +160,15 @@ class Registrar:
         while True:
             await trio.sleep(REFRESH_S)
             self.tell_all()
+
+    async def _tell_later(self) -> None:
+        while True:
+            await self._has_later.wait()
+            await trio.sleep(LATER_S)
+            self._has_later = trio.Event()
+            self._dirty.update(self._later)
+            self._later.clear()
+            self._wake.set()
 
     async def _tell_dirty(self) -> None:
         noted, dirty, self._dirty = self._noted, list(self._dirty), {}
