@@ -9,7 +9,7 @@ from lazerd.model.cluster import Placement
 from lazerd.model.job import Job
 from lazerd.model.weighing import Moment, Weighing
 from lazerd.policy.backfill import Reservation
-from lazerd.policy.deferral import limit_s, pays_to_wait, price_s, relief_s
+from lazerd.policy.deferral import least_price_s, limit_s, pays_to_wait, price_s, relief_s
 from lazerd.policy.floor import Floor
 from lazerd.policy.moments import candidates
 from lazerd.policy.orders import NEVER
@@ -56,7 +56,7 @@ class Orchestrator:
     def plan(self, job: Job) -> Plan | None:
         """Victims for a job that does not fit, or None: it waits."""
         self.again_s = NEVER
-        if not self._floor.variant.preempts:
+        if not self._floor.variant.preempts or self._is_too_dear(job):
             return None
         found = minimal_set(self._floor.cluster, job.spec.gpus, self._victims(job))
         if found is None:
@@ -100,6 +100,15 @@ class Orchestrator:
         for _, victim in self._behind(job):
             if not self._floor.variant.defers or self._is_worth_it(job, victim):
                 yield victim
+
+    def _is_too_dear(self, job: Job) -> bool:
+        """Whether no victim at all can be worth it, so that none need be looked at."""
+        if not self._floor.variant.defers or job.is_due or self._fits_soon(job):
+            return False
+        return self.relief_s() <= least_price_s(job, self._floor.least_setup_s)
+
+    def _fits_soon(self, job: Job) -> bool:
+        return self._floor.cluster.fit_soon(job.spec.gpus) is not None
 
     def _is_worth_it(self, job: Job, victim: Job) -> bool:
         if not job.is_due and self.relief_s() <= price_s(job, victim, self._now_s):

@@ -2,7 +2,8 @@
 
 In the comments, `end` is when a running job ends, left alone; a key is what a waiting job needs,
 with its set-up, times its GPUs; a value is what a running one still needs, less its restart, times
-its GPUs (SRSF). The price of a preemption is half of the waiting job's work plus the restart.
+its GPUs (SRSF). The price of a preemption is half of the waiting job's work plus twice
+the restart.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def test_the_same_is_put_off_until_the_setup_is_over() -> None:
     add(play, "short", 50, 1, 10, setup_s=100)
     lives = play.run()
     # At 100 long works: value 1,000 - 100 = 900 > key 110. Relief comes at 1,100, in 1,000 s, more
-    # than the price 5 + 100: long goes, not in set-up. short: 100 + 110 = 210; long: 210 + 1,100.
+    # than the price 5 + 200: long goes, not in set-up. short: 100 + 110 = 210; long: 210 + 1,100.
     assert ends(lives) == {"short": 210, "long": 1_310}
     assert lives["long"].futile == 0
 
@@ -102,7 +103,7 @@ def test_relief_within_the_price_is_waited_for() -> None:
     add(play, "ending", 0, 1, 240)
     add(play, "waiting", 200, 1, 100)
     lives = play.run()
-    # At 200 long may go (value 9,800 > key 110), but ending ends at 250: relief 50 < price 60.
+    # At 200 long may go (value 9,800 > key 110), but ending ends at 250: relief 50 < price 70.
     assert ends(lives) == {"ending": 250, "waiting": 360, "long": 10_010}
     assert lives["long"].preempted == []
 
@@ -113,7 +114,7 @@ def test_without_relief_in_time_the_victim_goes_at_once() -> None:
     add(play, "ending", 0, 1, 290)
     add(play, "waiting", 200, 1, 100)
     lives = play.run()
-    # As before, but ending ends at 300: relief 100 > price 60. waiting: 200 + 110 = 310. long has
+    # As before, but ending ends at 300: relief 100 > price 70. waiting: 200 + 110 = 310. long has
     # worked 190 s; it starts again when ending has ended, at 300, and needs 10 + 9,810 s.
     assert ends(lives) == {"ending": 300, "waiting": 310, "long": 10_120}
 
@@ -124,7 +125,7 @@ def test_a_wrong_forecast_of_relief_costs_no_more_than_the_price() -> None:
     add(play, "late", 0, 1, 5_000, estimate_s=240)
     add(play, "waiting", 200, 1, 100)
     lives = play.run()
-    # Relief is expected at 250 (in 50 < 60), but late does not end: at 251 its estimate is doubled
+    # Relief is expected at 250 (in 50 < 70), but late does not end: at 251 its estimate is doubled
     # (end 490), relief is 239 s away, more than the price 60: the greatest value, long, goes.
     assert lives["long"].preempted == [251]
     assert lives["waiting"].end_s == 251 + 110
@@ -138,12 +139,12 @@ def test_who_has_waited_as_long_as_the_price_need_not_wait_any_more() -> None:
     add(play, "waiting", 200, 1, 100)
     add(play, "other", 250, 1, 20)
     lives = play.run()
-    # At 200 relief for waiting is 50 s away, under its price 60. At 250 ending ends, and other
+    # At 200 relief for waiting is 50 s away, under its price 70. At 250 ending ends, and other
     # (key 30 < 110) takes its place; the next relief is 59 s away, under the price once more. At
-    # 260 waiting has waited 60 s, its limit: long goes.
+    # 270 waiting has waited 70 s, its limit: long goes.
     assert lives["other"].starts == [250]
-    assert lives["long"].preempted == [260]
-    assert lives["waiting"].end_s == 370
+    assert lives["long"].preempted == [270]
+    assert lives["waiting"].end_s == 380
 
 
 def test_a_burst_of_three_is_decided_once() -> None:
@@ -248,7 +249,7 @@ def test_an_estimate_that_was_wrong_is_doubled() -> None:
     add(play, "short", 50, 1, 300)
     lives = play.run()
     # wrong is expected to end at 110; overrun at 111, 211, 411 the estimate is 200, 400, 800. At
-    # 411 its value is 810 - 411 - 10 = 389 > 310 and relief 399 > price 160: it goes, 401 s done.
+    # 411 its value is 810 - 411 - 10 = 389 > 310 and relief 399 > price 170: it goes, 401 s done.
     # short: 411 + 310 = 721; wrong: 721 + 10 + 599.
     assert lives["wrong"].preempted == [411]
     assert ends(lives) == {"short": 721, "wrong": 1_330}
