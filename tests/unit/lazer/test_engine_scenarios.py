@@ -126,7 +126,7 @@ def test_a_wrong_forecast_of_relief_costs_no_more_than_the_price() -> None:
     add(play, "waiting", 200, 1, 100)
     lives = play.run()
     # Relief is expected at 250 (in 50 < 70), but late does not end: at 251 its estimate is doubled
-    # (end 490), relief is 239 s away, more than the price 60: the greatest value, long, goes.
+    # (end 490), relief is 239 s away, more than the price 70: the greatest value, long, goes.
     assert lives["long"].preempted == [251]
     assert lives["waiting"].end_s == 251 + 110
 
