@@ -18,6 +18,9 @@ from lazerd.policy.orders import Order
 Entry = tuple[float, int, Job]
 """(key or end, number of submission, job)."""
 
+EXACT, BOUND = 0, 1
+"""Of equal numbers an exact one comes first: else all equals are looked at before one is told."""
+
 
 class Running:
     """Jobs in set-up or at work; those told to go are not here any more."""
@@ -62,20 +65,20 @@ class Running:
         """(value, job) of those that may be preempted, the greatest value first.
 
         The bound of a group's order leaves out the work that would be lost, so an exact value is
-        yielded only once no bound exceeds it.
+        yielded only once no bound exceeds it. Of equals the one submitted last goes first.
         """
         value, bound = self._order.value, self._order.bound
         lists = [entries for entries in self._groups.values() if entries]
-        heap = [(-bound(e[-1][2], now_s), -1, i, len(e) - 1) for i, e in enumerate(lists)]
+        heap = [(-bound(e[-1][2], now_s), BOUND, i, len(e) - 1) for i, e in enumerate(lists)]
         heapify(heap)
         while heap:
-            negative, exact, which, position = heappop(heap)
+            negative, kind, which, position = heappop(heap)
             job = lists[which][position][2]
-            if exact < 0:
-                heappush(heap, (-value(job, now_s), job.seq, which, position))
+            if kind == BOUND:
+                heappush(heap, (-value(job, now_s), EXACT, which, position))
                 if position > 0:
                     behind = lists[which][position - 1][2]
-                    heappush(heap, (-bound(behind, now_s), -1, which, position - 1))
+                    heappush(heap, (-bound(behind, now_s), BOUND, which, position - 1))
             else:
                 yield -negative, job
 
