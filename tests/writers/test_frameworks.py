@@ -6,6 +6,7 @@ import fcntl
 import json
 import mmap
 import os
+import pickle
 import shutil
 import struct
 import threading
@@ -195,6 +196,8 @@ def test_megatron_threads_pointer_in_place_and_rmtree_by_another(place: Place) -
             writer.start()
         for writer in writers:
             writer.join()
+        shards = sorted(shard.name for shard in directory.iterdir())
+        write(directory / ".metadata", pickle.dumps(shards))
         write(directory / "metadata.json", b'{"sharded_backend": "torch_dist"}')
         with (place.path / "latest_checkpointed_iteration.txt").open("w") as pointer:
             pointer.write(str(step))
