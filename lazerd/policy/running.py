@@ -16,7 +16,7 @@ from lazerd.model.job import Job
 from lazerd.policy.orders import Order
 
 Entry = tuple[float, int, Job]
-"""(key or end, number of submission, job)."""
+"""(rank or end, number of submission, job); the number is negative among victims."""
 
 EXACT, BOUND = 0, 1
 """Of equal numbers an exact one comes first: else all equals are looked at before one is told."""
@@ -44,13 +44,13 @@ class Running:
         job.exposed = True
         job.group = self._order.group(job)
         job.rank = self._order.rank(job)
-        insort(self._groups.setdefault(job.group, []), (job.rank, job.seq, job))
+        insort(self._groups.setdefault(job.group, []), (job.rank, -job.seq, job))
 
     def spare(self, job: Job) -> None:
         """From now on the job may not be preempted."""
         if job.exposed:
             job.exposed = False
-            _discard(self._groups[job.group], (job.rank, job.seq, job))
+            _discard(self._groups[job.group], (job.rank, -job.seq, job))
 
     def ends_at(self, job: Job, end_s: float) -> None:
         """More is known about when the job ends, or about its rank."""
@@ -65,7 +65,9 @@ class Running:
         """(value, job) of those that may be preempted, the greatest value first.
 
         The bound of a group's order leaves out the work that would be lost, so an exact value is
-        yielded only once no bound exceeds it. Of equals the one submitted last goes first.
+        yielded only once no bound exceeds it. Of equals the one submitted first goes
+        first: in the last level of LAS the youngest would be preempted again and again (mean
+        completion time on Philly, 384 GPUs: 52,470 s instead of 29,598).
         """
         value, bound = self._order.value, self._order.bound
         lists = [entries for entries in self._groups.values() if entries]
