@@ -79,12 +79,18 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
     journal = Journal(tier.root / "journal.db")
     keeper = Keeper(state)
     keep = True  # until it is known that nothing in it is needed
+
+    def serving() -> None:
+        nonlocal keep
+        keep = True  # whatever ends this daemon: another one goes on with what is there by then
+        ready()
+
     try:
         keeper.open()
         mount = _compose(config, wanted, state, tier, journal, secret, keeper)
         keep = mount.has_unsafe_files()
         _protect()
-        await mount.serve(ready)
+        await mount.serve(serving)
         keep = mount.handover.has_begun or mount.has_unsafe_files()
     finally:
         keeper.close(orderly=not keep)
