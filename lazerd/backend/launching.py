@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -46,7 +47,10 @@ def environment(launch: Launch, place: Place) -> dict[str, str]:
     found = dict(launch.environment)
     if launch.grace_s > TORCHRUN_KILLS_AFTER_S:
         found.setdefault(TORCHRUN_GRACE, str(math.ceil(launch.grace_s)))
+    # Last, so that it hides nothing of the submitter's: `lazer working` is found wherever we are.
+    path = f"{found.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
     return found | {
+        "PATH": path,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # NVML's order
         "CUDA_VISIBLE_DEVICES": place.visible,
         JOB_VARIABLE: launch.job_id,
