@@ -18,7 +18,7 @@ from cachexfs.demo.faults import Fault
 from cachexfs.demo.faulty_storage import FaultyStorage
 from cachexfs.measurements.record import Record
 from cachexfs.measurements.store import FILE_NAME, Store
-from tests.cluster_of_nodes import Node, eventually, nodes, run
+from tests.cluster_of_nodes import Node, eventually, listed, nodes, run
 
 pytestmark = pytest.mark.fuse
 
@@ -263,7 +263,7 @@ def test_auto_decides_and_says_why(tmp_path: Path) -> None:
                 (a.mountpoint / f"step-{step - 1}").unlink()
         a.wait("durable")
         assert (a.source / "latest").read_text() == "step-2"
-        assert sorted(path.name for path in a.source.iterdir()) == ["latest", "step-2"]
+        assert listed(a.source) == ["latest", "step-2"]
 
         def decided() -> Any:
             return forecast(a)["recommended"]["recent"]
