@@ -168,7 +168,8 @@ def test_forecast_score_and_figure_after_some_saves(
     made = forecast(a, "--plot", tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     fitted = {phase["phase"]: phase for phase in made["phases"]}
-    assert fitted["flush"]["samples"] == 12 and fitted["flush"]["family"] != "prior"
+    # All twelve, or those after a change of regime: how a busy machine writes may have changed.
+    assert 4 <= fitted["flush"]["samples"] <= 12 and fitted["flush"]["family"] != "prior"
     assert fitted["replicate"]["time"]["q95_s"] >= fitted["replicate"]["time"]["median_s"]
     scores = {one["phase"]: one for one in made["score"]}
     assert scores["safe"]["forecasts"] == 12 and set(scores["flush"]["coverage"]) == {
