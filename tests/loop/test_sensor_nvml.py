@@ -359,9 +359,11 @@ async def test_a_slow_nvml_stalls_neither_the_loop_nor_itself_twice(
     assert "NvmlSlow" in {problem.code for problem in sensor.problems()}
     fake_nvml.faults = []
     fake_nvml.write()
-    await trio.sleep(2.5 - LIMIT_S)
-    states = {gpu.state for gpu in await trio.to_thread.run_sync(sensor.gpus)}
-    assert states == {GpuState.EMPTY}
+    states: set[GpuState] = set()
+    with trio.fail_after(20):  # when the late call has come back, on a machine that may be busy
+        while states != {GpuState.EMPTY}:
+            await trio.sleep(0.2)
+            states = {gpu.state for gpu in await trio.to_thread.run_sync(sensor.gpus)}
 
 
 def test_a_silent_moment_is_no_sample_of_idleness(fake_nvml: FakeNvml, sensor: LocalSensor) -> None:
