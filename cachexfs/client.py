@@ -38,16 +38,8 @@ class Client:
 
     def ask(self, verb: str, *, patience_s: float | None = ANSWER_S, **arguments: Any) -> Any:
         """Send a request and wait for its answer; `patience_s` None waits for ever."""
-        request = json.dumps({"verb": verb, **arguments}).encode() + b"\n"
         try:
-            with (
-                short_path(self.socket_path) as address,
-                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
-            ):
-                link.settimeout(patience_s)
-                link.connect(address)
-                link.sendall(request)
-                answer = _read_line(link)
+            answer = exchange(self.socket_path, {"verb": verb, **arguments}, patience_s)
         except TimeoutError:
             raise TimedOut(f"{self._who()} does not answer") from None
         except OSError as error:
@@ -56,6 +48,21 @@ class Client:
 
     def _who(self) -> str:
         return f"the daemon of {self.mountpoint or self.socket_path.parent.name}"
+
+
+def exchange(socket_path: Path, request: dict[str, Any], patience_s: float | None) -> bytes:
+    """One line of JSON out, one line back. `patience_s`: for each step; None waits for ever.
+
+    Raises TimeoutError, and OSError where nobody listens or the answer breaks off.
+    """
+    with (
+        short_path(socket_path) as address,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
+    ):
+        link.settimeout(patience_s)
+        link.connect(address)
+        link.sendall(json.dumps(request).encode() + b"\n")
+        return _read_line(link)
 
 
 @contextlib.contextmanager
@@ -157,7 +164,7 @@ def _as_control(value: bytes) -> dict[str, str] | None:
 def _read_line(link: socket.socket) -> bytes:
     parts: list[bytes] = []
     while not parts or not parts[-1].endswith(b"\n"):
-        part = link.recv(1 << 16)
+        part = link.recv(1 << 20)
         if not part:
             raise ConnectionResetError(errno.ECONNRESET, "it ended before it answered")
         parts.append(part)

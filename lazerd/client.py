@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cachexfs.client import short_path
+from cachexfs.client import exchange
 from lazerd.errors import BY_NAME, LazerError, NotRunning, TimedOut
 
 SOCKET_NAME = "control.sock"
@@ -62,16 +61,8 @@ class Client:
 
     def ask(self, verb: str, *, patience_s: float | None = ANSWER_S, **arguments: Any) -> Any:
         """Send a request and wait for its answer; `patience_s` None waits for ever."""
-        request = json.dumps({"verb": verb, **arguments}).encode() + b"\n"
         try:
-            with (
-                short_path(self.socket_path) as address,
-                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link,
-            ):
-                link.settimeout(patience_s)
-                link.connect(address)
-                link.sendall(request)
-                answer = _read_line(link)
+            answer = exchange(self.socket_path, {"verb": verb, **arguments}, patience_s)
         except TimeoutError:
             raise TimedOut(f"lazerd does not answer at {self.socket_path}") from None
         except PermissionError:
@@ -83,16 +74,6 @@ class Client:
 
 def _why(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
-
-
-def _read_line(link: socket.socket) -> bytes:
-    parts: list[bytes] = []
-    while not parts or not parts[-1].endswith(b"\n"):
-        part = link.recv(1 << 20)
-        if not part:
-            raise ConnectionResetError("it ended before it answered")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _unpack(answer: bytes) -> Any:
