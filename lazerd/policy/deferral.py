@@ -28,18 +28,21 @@ time was 1.0016 with 1, 0.9996 with 2, 0.9974 with 2.5, 0.9987 with 3; the worst
 
 def price_s(waiting: Job, victim: Job, now_s: float) -> float:
     """What a preemption now costs, in seconds of the victim's completion time."""
-    restart_s = victim.setup_s + lost_s(victim, now_s)
-    return STANDS_ASIDE * work_left_s(waiting) + RESTART * restart_s
+    return _cost_s(waiting, victim.setup_s + lost_s(victim, now_s))
 
 
 def least_price_s(waiting: Job, least_setup_s: float) -> float:
     """What a preemption for this job costs at least, whoever the victim is."""
-    return STANDS_ASIDE * work_left_s(waiting) + RESTART * least_setup_s
+    return _cost_s(waiting, least_setup_s)
 
 
 def limit_s(waiting: Job) -> float:
     """How long a job waits at most for relief: what its own preemption would cost."""
-    return STANDS_ASIDE * work_left_s(waiting) + RESTART * waiting.setup_s
+    return _cost_s(waiting, waiting.setup_s)
+
+
+def _cost_s(waiting: Job, restart_s: float) -> float:
+    return STANDS_ASIDE * work_left_s(waiting) + RESTART * restart_s
 
 
 def pays_to_wait(safe_in_s: float, lost_s: float) -> bool:
