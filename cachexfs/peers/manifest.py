@@ -156,9 +156,13 @@ class Manifest:
         return held is not None and held.replica.kind != "gone" and settles(held.replica, replica)
 
     def rename(self, volume: str, old: bytes, new: bytes, by: bytes) -> None:
-        """Move a subtree, replacing what is there. Raises `Refusal` (NotFound, BadPath)."""
+        """Move a subtree, replacing what is there. Raises `Refusal` (NotFound, BadPath).
+
+        Of what is not held here it is known all the same that the new name is there again.
+        """
         if new.startswith(old + b"/"):
             raise Refusal("BadPath", "a directory cannot be renamed into itself")
+        self._unbury(volume, new)
         moved = self._live(volume, old)
         if old == new:
             return
@@ -172,6 +176,8 @@ class Manifest:
         """Swap two subtrees. Raises `Refusal` (NotFound, BadPath)."""
         if new.startswith(old + b"/") or old.startswith(new + b"/"):
             raise Refusal("BadPath", "a directory cannot be exchanged with what is in it")
+        self._unbury(volume, old)
+        self._unbury(volume, new)
         here, there = self._live(volume, old), self._live(volume, new)
         self._take_below(volume, old)
         self._take_below(volume, new)
@@ -194,6 +200,7 @@ class Manifest:
 
     def link(self, volume: str, old: bytes, new: bytes, by: bytes) -> None:
         """A second row with the same data file. Raises `Refusal` (NotFound)."""
+        self._unbury(volume, new)
         held = self._one(volume, old)
         if old != new:
             self._take_below(volume, new)
@@ -263,6 +270,11 @@ class Manifest:
             volume=volume, path=path, kind="gone", owner="", version=0, closed_at_ns=at_ns
         )
         self._insert(Row(tombstone, None, by))
+
+    def _unbury(self, volume: str, path: bytes) -> None:
+        """A name is there again, and what is below it: tombstones must not outlast that."""
+        query = f"DELETE FROM replica WHERE {_BELOW} AND kind = 'gone'"
+        self._db.execute(query, _range(volume, path))
 
     def _insert(self, row: Row) -> None:
         replica = row.replica

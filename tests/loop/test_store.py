@@ -156,6 +156,17 @@ def test_a_rename_replaces_and_moves_all_below(peer: Peer) -> None:
     assert refusal is not None and refusal.code == "BadPath"
 
 
+def test_a_name_that_is_there_again_has_no_tombstone_where_nothing_of_it_is_held(
+    peer: Peer,
+) -> None:
+    for order in (m.Rename(0, VOLUME, b"tmp", b"final"), m.Link(0, VOLUME, b"tmp", b"final")):
+        assert peer.do(m.Unlink(0, VOLUME, b"final/a", 30)) is None
+        assert peer.do(m.Unlink(0, VOLUME, b"final", 30)) is None
+        refusal = peer.do(order)
+        assert refusal is not None and refusal.code == "NotFound"
+        assert peer.store.listing(VOLUME, b"final", b"") == []
+
+
 def test_links_share_content_until_the_last_goes(peer: Peer) -> None:
     peer.put(replica(b"a", b"a"), b"a")
     assert peer.do(m.Link(0, VOLUME, b"a", b"b")) is None
