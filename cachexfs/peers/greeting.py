@@ -78,10 +78,10 @@ async def _prove(
             await stream.send(Refused(0, "BadSecret", str(error)))
             raise
         if isinstance(message, Welcome):
-            stream.trust()
             return message, side.other_node
         if answer is not None:
             await stream.send(answer)
+            stream.seal(side.keys())
 
 
 async def accept(transport: trio.abc.Stream, identity: Identity) -> tuple[FrameStream, Listener]:
@@ -97,7 +97,7 @@ async def accept(transport: trio.abc.Stream, identity: Identity) -> tuple[FrameS
         side = Listener(identity.node, secrets.token_bytes(NONCE_BYTES), identity.secret)
         while side.state != "open":
             await _answer(stream, side)
-    stream.trust()
+    stream.seal(side.keys())
     return stream, side
 
 

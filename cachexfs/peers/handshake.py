@@ -8,8 +8,8 @@
 
 A proof is an HMAC-SHA256 (RFC 2104) over the role of the side that proves, both names, both nonces
 and the session, each with its length before it. The role keeps one side's proof from being sent
-back to it as its own; the nonces keep an old one from being used again. Without TLS this proves who
-opened the connection, and does not protect what follows against someone on the path.
+back to it as its own; the nonces keep an old one from being used again. The keys that seal every
+later frame (`wire`) come from the same transcript, under other roles.
 
 No randomness here: the edge brings nonces of `NONCE_BYTES`.
 """
@@ -21,12 +21,14 @@ from typing import Literal
 
 from cachexfs.errors import CacheXError
 from cachexfs.peers.messages import Challenge, Hello, Message, Proof, Refused, Welcome
-from cachexfs.peers.wire import RemoteProtocolError
+from cachexfs.peers.wire import Keys, RemoteProtocolError
 
 NONCE_BYTES = 32
 SESSION_BYTES = 16
 MAX_NODE_BYTES = 255
 """A host name is no longer (RFC 1035 section 2.3.4)."""
+MAX_SAID = 200
+"""Characters of another side's sentence that are repeated."""
 
 State = Literal["start", "challenged", "proven", "open"]
 Role = Literal["connector", "listener"]
@@ -45,6 +47,8 @@ class HandshakeFailed(CacheXError):
 
 
 class _Side:
+    """What both have: `_transcript` is what was said by the time of the challenge."""
+
     def __init__(self, role: Role, node: str, nonce: bytes, secret: bytes) -> None:
         self.role: Role = role
         self.state: State = "start"
@@ -52,18 +56,34 @@ class _Side:
         self.other_node = ""
         self._nonce = nonce
         self._secret = secret
+        self._transcript: tuple[bytes, ...] = ()
+
+    def keys(self) -> Keys:
+        """What the connection is sealed with from the `Welcome` on."""
+        theirs = "listener" if self.role == "connector" else "connector"
+        return Keys(self._mac(f"key of {self.role}"), self._mac(f"key of {theirs}"))
+
+    def _heard(self, hello: Hello, node: str, nonce: bytes) -> None:
+        said = (hello.node.encode(), hello.nonce, hello.session, node.encode(), nonce)
+        self._transcript = said
+
+    def _mac(self, role: str) -> bytes:
+        parts = (role.encode(), *self._transcript)
+        text = b"cachexfs peer 2" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.digest(self._secret, text, "sha256")
 
     def _next_state(self, message: Message) -> State:
         if isinstance(message, Refused):
-            raise HandshakeFailed(f"the other side refused: {message.code}: {message.detail}")
+            said = _printable(f"{message.code}: {message.detail}")
+            raise HandshakeFailed(f"the other side refused: {said}")
         key = (self.role, self.state, type(message))
         if key not in TRANSITIONS:
             name = type(message).__name__
             raise RemoteProtocolError(f"{name} makes no sense in the handshake ({self.state})")
         return TRANSITIONS[key]
 
-    def _check(self, proof: bytes, expected: bytes) -> None:
-        if not hmac.compare_digest(proof, expected):
+    def _check(self, proof: bytes, role: Role) -> None:
+        if not hmac.compare_digest(proof, self._mac(role)):
             raise HandshakeFailed(
                 f"{self.other_node or 'the other side'} does not have the same secret as "
                 f"{self.node} (security.secret_file)"
@@ -94,14 +114,14 @@ class Connector(_Side):
     def _prove(self, challenge: Challenge) -> Proof:
         _check_greeting(challenge.node, challenge.nonce)
         self.other_node = challenge.node
-        transcript = (self.hello(), challenge.node, challenge.nonce)
-        self._check(challenge.proof, _mac(self._secret, "listener", *transcript))
+        self._heard(self.hello(), challenge.node, challenge.nonce)
+        self._check(challenge.proof, "listener")
         if self._expected is not None and challenge.node != self._expected:
             raise HandshakeFailed(
                 f"the node that answers calls itself {challenge.node}, not {self._expected} "
                 "(node.name there, [[peers]] here)"
             )
-        return Proof(_mac(self._secret, "connector", *transcript))
+        return Proof(self._mac("connector"))
 
 
 class Listener(_Side):
@@ -121,7 +141,7 @@ class Listener(_Side):
         state = self._next_state(message)
         answer = self._challenge(message) if isinstance(message, Hello) else None
         if isinstance(message, Proof):
-            self._check(message.proof, self._proof("connector"))
+            self._check(message.proof, "connector")
         self.state = state
         return answer
 
@@ -131,20 +151,17 @@ class Listener(_Side):
             raise RemoteProtocolError(f"a session has {SESSION_BYTES} bytes")
         self._hello = hello
         self.other_node = hello.node
-        return Challenge(self.node, self._nonce, self._proof("listener"))
-
-    def _proof(self, role: Role) -> bytes:
-        return _mac(self._secret, role, self._hello, self.node, self._nonce)
+        self._heard(hello, self.node, self._nonce)
+        return Challenge(self.node, self._nonce, self._mac("listener"))
 
 
 def _check_greeting(node: str, nonce: bytes) -> None:
-    if not 0 < len(node.encode()) <= MAX_NODE_BYTES:
-        raise RemoteProtocolError("a node's name is empty or too long")
+    if not 0 < len(node.encode()) <= MAX_NODE_BYTES or not node.isprintable():
+        raise RemoteProtocolError("a node's name is empty, too long or cannot be printed")
     if len(nonce) != NONCE_BYTES:
         raise RemoteProtocolError(f"a nonce has {NONCE_BYTES} bytes")
 
 
-def _mac(secret: bytes, role: Role, hello: Hello, node: str, nonce: bytes) -> bytes:
-    parts = [role.encode(), hello.node.encode(), hello.nonce, hello.session, node.encode(), nonce]
-    text = b"cachexfs peer 1" + b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-    return hmac.digest(secret, text, "sha256")
+def _printable(said: str) -> str:
+    """What may stand in a log and on a terminal, whoever said it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in said[:MAX_SAID])

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from cachexfs.peers.messages import Message
-from cachexfs.peers.wire import Connection, Frame, NeedData
+from cachexfs.peers.wire import Connection, Frame, Keys, NeedData
 
 _READ_BYTES = 64 << 10
 """For headers: what of a payload comes along is copied once, so not more than this of a chunk."""
@@ -65,9 +65,9 @@ class FrameStream:
         async with self._sending:
             await self._stream.send_all(self._wire.preface())
 
-    def trust(self) -> None:
-        """The handshake is done."""
-        self._wire.trust()
+    def seal(self, keys: Keys) -> None:
+        """The handshake is done: what follows carries MACs."""
+        self._wire.seal(keys)
 
     async def send(self, message: Message, payload: bytes | memoryview = b"") -> None:
         """Send a frame from memory. Raises one of `BROKEN`."""
@@ -75,11 +75,11 @@ class FrameStream:
 
     async def send_all(self, frames: list[tuple[Message, bytes | memoryview]]) -> None:
         """Send frames from memory with as few system calls as possible; none comes between."""
-        data = bytearray()
-        for message, payload in frames:
-            data += self._wire.send(message, len(payload))
-            data += payload
-        async with self._sending:
+        async with self._sending:  # before anything is numbered, so that it leaves in that order
+            data = bytearray()
+            for message, payload in frames:
+                data += self._wire.send(message, len(payload))
+                data += payload
             await self._stream.send_all(data)
             self._progressed()
 
@@ -89,9 +89,8 @@ class FrameStream:
         Where the file ends early, zeros complete the frame: the checksum tells.
         """
         assert self._socket is not None
-        header = self._wire.send(message, count)
         async with self._sending:
-            await self._stream.send_all(header)
+            await self._stream.send_all(self._wire.send(message, count))
             # Of its own: whoever closes the stream meanwhile does not give its number to another.
             sender = os.dup(self._socket.fileno())
             try:

@@ -2,6 +2,13 @@
 
     preface = "CXFS" version:u16                                  once, from each side
     frame   = header_bytes:u32 payload_bytes:u32 header payload   numbers are big-endian
+    sealed  = header_bytes:u32 payload_bytes:u32 mac:16 header payload
+
+From the end of the handshake on, frames are sealed: the MAC is keyed BLAKE2b (RFC 7693) over the
+number of the frame in its direction, the lengths and the header, with a key of this connection and
+direction. A frame that is forged, changed, left out, repeated, sent back or of another connection
+does not fit. The payload is not in it, because it never passes through here; what protects it are
+the checksums in the (sealed) offer, which find accidents, and no attacker. TLS does.
 
 The header is a message in MessagePack. Only `Data` and `Ahead` have a payload, which never passes
 through here when it can be avoided: `next_event` says how much follows, `take_payload` hands over
@@ -14,6 +21,8 @@ would break the protocol, `RemoteProtocolError` when the other side did.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import struct
 from enum import Enum
 from typing import Final, NamedTuple
@@ -31,8 +40,14 @@ MAX_GREETING_BYTES = 4 << 10
 MAX_PAYLOAD_BYTES = CHUNK_BYTES
 """A payload is one chunk; a chunk that compression would make longer is sent as it is."""
 
+MAC_BYTES = 16
+"""An attempt to forge a frame ends the connection, so guessing does not get far."""
+
 _PREFACE = struct.Struct("!4sH")
 _LENGTHS = struct.Struct("!II")
+_NUMBER = struct.Struct("!Q")
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""How an alert and a handshake of TLS begin (RFC 8446 section 5.1)."""
 
 
 class ProtocolError(Exception):
@@ -52,6 +67,13 @@ class Frame(NamedTuple):
 
     message: Message
     payload_bytes: int
+
+
+class Keys(NamedTuple):
+    """What the two directions of one connection are sealed with."""
+
+    outward: bytes
+    inward: bytes
 
 
 class NeedData(Enum):
@@ -74,6 +96,8 @@ class Connection:
         self._preface_seen = False
         self._max_header_bytes = MAX_GREETING_BYTES
         self._payload_left = 0
+        self._outward: _Seal | None = None
+        self._inward: _Seal | None = None
 
     # --- out ------------------------------------------------------------------------------------
 
@@ -90,12 +114,14 @@ class Connection:
         header = self._encoder.encode(message)
         if len(header) > MAX_HEADER_BYTES:
             raise LocalProtocolError(f"a header of {len(header)} bytes: at most {MAX_HEADER_BYTES}")
-        return _LENGTHS.pack(len(header), payload_bytes) + header
+        lengths = _LENGTHS.pack(len(header), payload_bytes)
+        return lengths + (self._outward.next(lengths, header) if self._outward else b"") + header
 
     # --- in -------------------------------------------------------------------------------------
 
-    def trust(self) -> None:
-        """The handshake is done: headers may be as long as the protocol allows."""
+    def seal(self, keys: Keys) -> None:
+        """The handshake is done: the next frame, each way, is sealed, and headers may be long."""
+        self._outward, self._inward = _Seal(keys.outward), _Seal(keys.inward)
         self._max_header_bytes = MAX_HEADER_BYTES
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
@@ -112,10 +138,10 @@ class Connection:
             return NEED_DATA
         header_bytes, payload_bytes = _LENGTHS.unpack_from(self._received)
         self._check_lengths(header_bytes, payload_bytes)
-        end = _LENGTHS.size + header_bytes
-        if len(self._received) < end:
+        start = _LENGTHS.size + (MAC_BYTES if self._inward else 0)
+        if len(self._received) < start + header_bytes:
             return NEED_DATA
-        return self._read_frame(end, payload_bytes)
+        return self._read_frame(start, start + header_bytes, payload_bytes)
 
     @property
     def payload_left(self) -> int:
@@ -142,6 +168,11 @@ class Connection:
         if len(self._received) < _PREFACE.size:
             return False
         magic, version = _PREFACE.unpack_from(self._received)
+        if magic[:2] in _TLS_RECORDS:
+            raise RemoteProtocolError(
+                "the other side speaks TLS and this side does not (security.tls_cert, tls_key, "
+                "tls_ca: the same on all nodes)"
+            )
         if magic != MAGIC:
             raise RemoteProtocolError("the other side does not speak the protocol of CacheX-FS")
         if version != self._version:
@@ -163,10 +194,18 @@ class Connection:
                 f"a payload of {payload_bytes} bytes: at most {MAX_PAYLOAD_BYTES}"
             )
 
-    def _read_frame(self, end: int, payload_bytes: int) -> Frame:
-        message = self._decode(bytes(memoryview(self._received)[_LENGTHS.size : end]))
+    def _read_frame(self, start: int, end: int, payload_bytes: int) -> Frame:
+        received = memoryview(self._received)
+        lengths, mac = bytes(received[: _LENGTHS.size]), bytes(received[_LENGTHS.size : start])
+        header = bytes(received[start:end])
+        received.release()
+        if self._inward and not self._inward.fits(mac, lengths, header):
+            raise RemoteProtocolError("a frame that the other side has not sent, or not now")
+        message = self._decode(header)
         if payload_bytes and not isinstance(message, Data | Ahead):
             raise RemoteProtocolError(f"{type(message).__name__} came with a payload")
+        if self._inward:
+            self._inward.count += 1
         del self._received[:end]
         self._payload_left = payload_bytes
         return Frame(message, payload_bytes)
@@ -176,3 +215,27 @@ class Connection:
             return self._decoder.decode(header)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RemoteProtocolError(f"a header that is no message: {error}") from None
+
+
+class _Seal:
+    """MACs of one direction, frame by frame."""
+
+    def __init__(self, key: bytes) -> None:
+        self._keyed = hashlib.blake2b(key=key, digest_size=MAC_BYTES)
+        self.count = 0
+
+    def next(self, lengths: bytes, header: bytes) -> bytes:
+        """The MAC of the next frame to be sent."""
+        mac = self._mac(lengths, header)
+        self.count += 1
+        return mac
+
+    def fits(self, mac: bytes, lengths: bytes, header: bytes) -> bool:
+        """Whether this is the MAC of the next frame to arrive."""
+        return hmac.compare_digest(mac, self._mac(lengths, header))
+
+    def _mac(self, lengths: bytes, header: bytes) -> bytes:
+        keyed = self._keyed.copy()
+        keyed.update(_NUMBER.pack(self.count) + lengths)
+        keyed.update(header)
+        return keyed.digest()

@@ -269,7 +269,7 @@ async def _raw(address: str, data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (Connection(version=2).preface(), "speaks version 2 of the peers' protocol, this side ve"),
+        (Connection(version=1).preface(), "speaks version 1 of the peers' protocol, this side ve"),
         (Connection().preface() + b"\xff" * 8, "a header of 4294967295 bytes: at most 4096"),
         (Connection().preface() + Connection().send(Ping(1)), "Ping makes no sense"),
         (b"GET / HTTP/1.1\r\n\r\n", "does not speak the protocol of CacheX-FS"),

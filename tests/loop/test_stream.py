@@ -13,6 +13,7 @@ import trio
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import messages as m
 from cachexfs.peers.stream import BROKEN, FrameStream
+from cachexfs.peers.wire import Keys
 
 pytestmark = pytest.mark.trio
 
@@ -22,7 +23,7 @@ CHUNKS = 16
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[FrameStream, FrameStream]]:
-    """Two ends of a TCP connection on loopback, greeted and trusted."""
+    """Two ends of a TCP connection on loopback, greeted and sealed."""
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = listener.socket.getsockname()[1]
     async with listener:
@@ -30,7 +31,7 @@ async def connected() -> AsyncIterator[tuple[FrameStream, FrameStream]]:
         far = FrameStream(await listener.accept())
     for end in (near, far):
         await end.greet()
-        end.trust()
+        end.seal(Keys(b"k", b"k"))
     try:
         yield near, far
     finally:

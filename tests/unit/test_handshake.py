@@ -88,10 +88,30 @@ def test_another_node_than_the_expected_is_refused() -> None:
 @pytest.mark.parametrize(
     "message",
     [Ping(1), Welcome(1), Proof(b""), Hello("", b"c" * 32, b"s" * 16), Hello("n", b"", b"s" * 16),
-     Hello("n", b"c" * 32, b""), Hello("n" * 256, b"c" * 32, b"s" * 16)],
+     Hello("n", b"c" * 32, b""), Hello("n" * 256, b"c" * 32, b"s" * 16),
+     Hello("a\nb", b"c" * 32, b"s" * 16), Hello("\x1b[2J", b"c" * 32, b"s" * 16)],
 )  # fmt: skip
 def test_what_makes_no_sense_is_a_remote_error_and_leaves_the_state(message: Message) -> None:
     right = listener()
     with pytest.raises(RemoteProtocolError):
         right.handle(message)
     assert right.state == "start"
+
+
+def test_what_a_stranger_says_is_cut_and_harmless_on_a_terminal() -> None:
+    left = connector()
+    with pytest.raises(HandshakeFailed) as caught:
+        left.handle(Refused(0, "BadSecret", "\x1b[2J\n" + "x" * 4000))
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 300
+
+
+def test_each_connection_and_each_direction_has_its_own_key() -> None:
+    keys = []
+    for nonce in (b"l", b"m"):
+        left, right = connector(), listener(nonce=nonce)
+        joined(left, right)
+        assert left.keys() == tuple(reversed(right.keys()))
+        keys += left.keys()
+    other = connector(b"another secret..")
+    other.handle(Listener("right", b"l" * 32, b"another secret..").handle(other.hello()))  # type: ignore[arg-type]
+    assert len({*keys, *other.keys()}) == 6
