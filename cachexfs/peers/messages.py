@@ -27,6 +27,8 @@ Kind = Literal["file", "symlink", "directory", "gone"]
 _INT64_MAX = (1 << 63) - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=_INT64_MAX)]
 """A size, a number or an id: it must also fit the manifest's 64-bit integers."""
+Inode = Annotated[int, msgspec.Meta(ge=0)]
+"""A number on the shared file system: of 64 bits all, as GlusterFS, whose numbers are hashes."""
 TimeNs = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 Id32 = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 
@@ -62,7 +64,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes = b""
     job: str = ""
     durable: bool = False
-    parent: Count = 0
+    parent: Inode = 0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,7 +294,7 @@ class Register(_Message, frozen=True):
 
     id: Count
     volume: str
-    directory: Count
+    directory: Inode
     entries: list[Entry]
 
 
@@ -301,7 +303,7 @@ class Forget(_Message, frozen=True):
 
     id: Count
     volume: str
-    directory: Count
+    directory: Inode
     names: list[tuple[bytes, Count]]
 
 
@@ -310,7 +312,7 @@ class Find(_Message, frozen=True):
 
     id: Count
     volume: str
-    directory: Count
+    directory: Inode
     name: bytes
 
 
@@ -319,7 +321,7 @@ class FindAll(_Message, frozen=True):
 
     id: Count
     volume: str
-    directory: Count
+    directory: Inode
     after: bytes = b""
 
 
@@ -421,7 +423,7 @@ class Superseded(_Message, frozen=True):
     """Not asked for: another node's entry counts now, and not the receiver's any more."""
 
     volume: str
-    directory: Count
+    directory: Inode
     entry: Entry
 
 

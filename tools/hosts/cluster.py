@@ -25,7 +25,7 @@ from tools.hosts.errors import ClusterError
 from tools.hosts.gluster import Gluster
 from tools.hosts.host import Host
 from tools.hosts.sharedfs import SharedFileSystem
-from tools.hosts.spec import Spec, home_of, prefix_of
+from tools.hosts.spec import Spec, home_of, parse_rate, prefix_of
 from tools.hosts.system import system
 from tools.hosts.wiring import Wiring
 
@@ -126,6 +126,12 @@ class Cluster:
         first, second = self.host(one), self.host(other)
         self._wiring.heal(first.place, second.number)
         self._wiring.heal(second.place, first.number)
+
+    def limit_pfs(self, rate: str | None) -> None:
+        """`100mbit` each way at the storage, for all hosts together, or None. Raises `UsageError`."""
+        if not isinstance(self._pfs, Gluster):
+            raise UsageError("only with --pfs gluster has the storage a link")
+        self._wiring.limit(self._pfs.storage, "pfs", parse_rate(rate or "none"))
 
     def block_pfs(self) -> None:
         """The shared file system answers nothing on any host."""
