@@ -75,7 +75,9 @@ def _into_directory(
 
     async def run() -> Result:
         async with open_holders(config, read_secret(config), peers, _say) as holders:
-            return await bring_back(holders, volume, os.fsencode(prefix), sink, _say)
+            return await bring_back(
+                holders.peers, volume, os.fsencode(prefix), sink, _say, holders.connect
+            )
 
     return trio.run(run).as_answer([])
 

@@ -52,8 +52,9 @@ class Adopter:
         said: list[str] = []
         async with open_holders(self._config, self._secret(), peers, said.append) as holders:
             result = await recover(
-                holders, self._volume, os.fsencode(prefix), self._sink, said.append
-            )
+                holders.peers, self._volume, os.fsencode(prefix), self._sink, said.append,
+                holders.connect,
+            )  # fmt: skip
         if self._sink.replaced:
             # The kernel may ask for what a name stood for before, for as long as it need not ask
             # again; then it would be told that this is gone.
@@ -66,9 +67,9 @@ class Adopter:
         addresses = [m.address for m in self._config.peers if m.name == peer]
         try:
             async with open_holders(self._config, self._secret(), addresses) as holders:
-                for replica in await holders[0].list(self._volume, path):
+                for replica in await holders.peers[0].list(self._volume, path):
                     if replica.path == path:
-                        return await self._check(holders[0], replica, node)
+                        return await self._check(holders.peers[0], replica, node)
         except CacheXError as error:
             return str(error)
         return "is not held any more"

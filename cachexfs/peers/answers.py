@@ -56,13 +56,14 @@ async def _list(question: m.List, store: Store, stream: FrameStream, in_thread: 
         raise Refusal("BadPath", str(error)) from None
     after = b""
     while rows := await in_thread(partial(store.listing, question.volume, prefix, after)):
-        for part in _cut(rows):
+        for part in parts_of(rows):
             await stream.send(m.Listing(question.id, part, more=True))
         after = rows[-1].path
     await stream.send(m.Listing(question.id, [], more=False))
 
 
-def _cut(replicas: list[m.Replica]) -> list[list[m.Replica]]:
+def parts_of(replicas: list[m.Replica]) -> list[list[m.Replica]]:
+    """A listing in pieces that fit a header each; one piece at least."""
     parts: list[list[m.Replica]] = [[]]
     size_bytes = 0
     for replica in replicas:

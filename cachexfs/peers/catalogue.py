@@ -35,7 +35,7 @@ class Catalogue:
         self._tree = tree
         self._tier = tier
         self._node = node
-        self._volume = volume
+        self.volume = volume
 
     def version(self, node: Node) -> int:
         """Versions on the wire grow for a path whichever inode has it: the time of settling."""
@@ -46,7 +46,7 @@ class Catalogue:
         assert node.blob is not None
         status = self._tier.path(node.blob).stat()
         return m.Replica(
-            volume=self._volume,
+            volume=self.volume,
             path=path,
             kind="file",
             owner=self._node,
@@ -73,7 +73,7 @@ class Catalogue:
 
     def orders_for(self, action: Action) -> list[orders.Order]:
         """What a peer has to do about a change of names or attributes."""
-        path, volume = self._tree.path, self._volume
+        path, volume = self._tree.path, self.volume
         match action:
             case Rename(_, old, new, exchange):
                 return [orders.Rename(volume, path(old), path(new), exchange)]
@@ -91,7 +91,7 @@ class Catalogue:
     def gone(self, path: bytes, at_ns: int) -> m.Replica:
         """A name that stands for nothing any more."""
         return m.Replica(
-            volume=self._volume, path=path, kind="gone", owner=self._node, version=at_ns,
+            volume=self.volume, path=path, kind="gone", owner=self._node, version=at_ns,
             closed_at_ns=at_ns,
         )  # fmt: skip
 
@@ -99,7 +99,7 @@ class Catalogue:
         """A directory or a symbolic link, which has no content."""
         now = version or time.time_ns()
         return m.Replica(
-            volume=self._volume,
+            volume=self.volume,
             path=path,
             kind="symlink" if node.kind == "symlink" else "directory",
             owner=self._node,
@@ -119,7 +119,7 @@ class Catalogue:
         assert node.blob is not None
         status = self._tier.path(node.blob).stat()
         return orders.Attrs(
-            self._volume,
+            self.volume,
             self._tree.path_of(node),
             status.st_mode & 0o7777,
             status.st_uid,

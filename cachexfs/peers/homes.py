@@ -107,6 +107,16 @@ class Homes:
                 _merge(beaten_by, answer.beaten_by)
         return Kept(beaten_by, len(answers))
 
+    async def introduce(self, node: str, directory: int, entry: m.Entry) -> None:
+        """Have an entry kept by one member, which need not be a home; by the homes if it is none.
+
+        It is not told again before `on_back` says so.
+        """
+        names = (node,) if node in self._members else self.of(directory)
+        await self._ask_these(
+            names, lambda number: m.Register(number, self.volume, directory, [entry])
+        )
+
     async def forget(self, directory: int, names: list[tuple[bytes, int]]) -> None:
         """The shared file system agrees on these names."""
         await self._ask_all(
@@ -161,6 +171,11 @@ class Homes:
     ) -> list[m.Message]:
         """The answers of the homes that answer, at once or not at all."""
         names = [name for name in self.of(directory) if only is None or name in only]
+        return await self._ask_these(names, make)
+
+    async def _ask_these(
+        self, names: Iterable[str], make: Callable[[int], m.Message]
+    ) -> list[m.Message]:
         callers = [self._caller(name) for name in names]
         answers: list[m.Message] = []
 

@@ -22,6 +22,7 @@ from cachexfs.peers.greeting import Identity
 from cachexfs.peers.homes import Homes
 from cachexfs.peers.registrar import Registrar
 from cachexfs.peers.serving import ReadServer
+from cachexfs.peers.whereabouts import Whereabouts
 from cachexfs.ram.node import Node
 from cachexfs.ram.remote import Remote
 from cachexfs.ram.room import Room
@@ -52,6 +53,7 @@ class Presence:
         self._members: tuple[Member, ...] = config.peers
         self._identity = Identity(node, secret, contexts.client)
         self._homes: Homes | None = None
+        self._whereabouts: Whereabouts | None = None
         catalogue = Catalogue(tree, tier, node, volume, root_ino)
         self._volume = volume
         self.registrar = Registrar(tree, catalogue, node)
@@ -82,11 +84,20 @@ class Presence:
                 self._identity,
                 nursery,
                 self.registrar.superseded,
-                self.registrar.came_back,
+                self._came_back,
             )
+            node = self._config.node.name
+            self._whereabouts = Whereabouts(self._homes, node, self.registrar.address)
             self.registrar.homes = self.elsewhere.homes = self._homes
             nursery.start_soon(self.registrar.run)
+            nursery.start_soon(self._whereabouts.run)
             task_status.started()
+
+    def _came_back(self, member: str) -> None:
+        """A member that was asked answers again."""
+        self.registrar.came_back(member)
+        if self._whereabouts is not None:
+            self._whereabouts.came_back(member)
 
     def members_changed(self, members: Sequence[Member]) -> None:
         """Others are members now."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -20,6 +20,7 @@ from cachexfs.peers.handshake import SESSION_BYTES, HandshakeFailed
 from cachexfs.peers.intake import unpack
 from cachexfs.peers.messages import Replica
 from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
+from cachexfs.peers.whereabouts import NOWHERE
 from cachexfs.peers.wire import ProtocolError
 
 STALL_S = 10.0
@@ -98,6 +99,17 @@ class PeerReader:
         if not isinstance(message, m.VolumeNames):
             raise self._unexpected(message)
         return message.names
+
+    async def mounts(self, volume: str) -> Sequence[tuple[str, str]]:
+        """The mounts of a volume that the peer knows of, as (node, address). Raises `PeerFailed`.
+
+        Also those that are gone since a little while.
+        """
+        await self._ask(m.FindAll(self._next_id(), volume, NOWHERE))
+        message, _ = await self._next()
+        if not isinstance(message, m.Found):
+            raise self._unexpected(message)
+        return [(entry.replica.owner, entry.address) for entry in message.entries]
 
     async def list(self, volume: str, prefix: bytes = b"") -> list[Replica]:
         """Replicas and tombstones (kind "gone") at `prefix` and below. Raises `PeerFailed`."""

@@ -1,21 +1,27 @@
-"""The owner's side of reading: the mount's daemon serves its captured files to other nodes.
+"""The owner's side of reading: the mount's daemon serves the files in its RAM tier to other nodes.
 
 Read-only, over the peers' protocol and handshake, on a port of its own that every registration
 names. A file is readable from the moment of its close: its checksums are computed when somebody
-asks first, if they are not known by then.
+asks first, if they are not known by then. Who recovers asks as it asks a peer, by path: what is
+durable stays in RAM for a while, and may be nowhere else when the shared file system is silent.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import NamedTuple
 
+import msgspec
 import trio
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
+from cachexfs.durability.states import State
 from cachexfs.peers import messages as m
+from cachexfs.peers import paths
+from cachexfs.peers.answers import parts_of
 from cachexfs.peers.catalogue import Catalogue
 from cachexfs.peers.greeting import Identity, accept
 from cachexfs.peers.handshake import HandshakeFailed
@@ -53,6 +59,8 @@ class ReadServer:
         self._catalogue = catalogue
         self._identity = identity
         self._open = 0
+        self._listed: dict[int, int] = {}
+        """Version -> number: a version is the instant of one close, so it is one file's."""
         self._threads = trio.CapacityLimiter(READS_AT_ONCE)
 
     async def handle(self, transport: trio.abc.Stream) -> None:
@@ -89,28 +97,73 @@ class ReadServer:
                 content = await self._content(message.ino, message.version)
                 os.close(content.fd)
                 await stream.send(m.Described(message.id, content.replica))
-            case m.Read():
-                await self._send(stream, message)
+            case m.Read(number, ino, version, first, last):
+                await self._send(stream, number, ino, version, range(first, last))
+            case m.List():
+                await self._list(stream, message)
+            case m.Fetch(number, volume, path, version, first, last):
+                ino = self._ino_of(volume, path, version)
+                await self._send(stream, number, ino, version, range(first, last))
             case _:
                 raise RemoteProtocolError(f"{type(message).__name__} makes no sense here")
 
-    async def _send(self, stream: FrameStream, read: m.Read) -> None:
-        content = await self._content(read.ino, read.version)
+    async def _send(
+        self, stream: FrameStream, number: int, ino: int, version: int, wanted: range
+    ) -> None:
+        content = await self._content(ino, version)
         try:
             size_bytes = content.replica.size_bytes
-            for index in range(read.first, min(read.last, chunk_count(size_bytes))):
+            for index in range(wanted.start, min(wanted.stop, chunk_count(size_bytes))):
                 offset = index * CHUNK_BYTES
                 length = min(CHUNK_BYTES, size_bytes - offset)
-                data = m.Data(read.id, index, length)
+                data = m.Data(number, index, length)
                 if stream.can_sendfile:
                     await stream.send_file(data, content.fd, offset, length)
                 else:
                     read_it = partial(os.pread, content.fd, length, offset)
                     part = await trio.to_thread.run_sync(read_it, limiter=self._threads)
                     await stream.send(data, part.ljust(length, b"\0"))
-            await stream.send(m.Ack(read.id))
+            await stream.send(m.Ack(number))
         finally:
             os.close(content.fd)
+
+    # --- by path --------------------------------------------------------------------------------
+
+    async def _list(self, stream: FrameStream, question: m.List) -> None:
+        try:
+            prefix = paths.check_prefix(question.prefix)
+        except paths.BadPath as error:
+            raise Refusal("BadPath", str(error)) from None
+        held = [each async for each in self._held(prefix)] if self._is_of(question.volume) else []
+        for part in parts_of(held):
+            await stream.send(m.Listing(question.id, part, more=True))
+        await stream.send(m.Listing(question.id, [], more=False))
+
+    async def _held(self, prefix: bytes) -> AsyncIterator[m.Replica]:
+        self._listed = {v: ino for v, ino in self._listed.items() if ino in self._tree.nodes}
+        for ino in [node.ino for node in self._tree.captured()]:
+            node = self._tree.nodes.get(ino)
+            slots = sorted(node.names) if node is not None else []
+            places = [path for path in map(self._tree.path, slots) if _is_at(prefix, path)]
+            if node is None or node.life is None or not places:
+                continue
+            if not await self._sums.ensure(node, node.life.version):
+                continue
+            self._listed[node.settled_at_ns] = ino
+            durable = node.state is State.DURABLE
+            for path in places:
+                replica = self._catalogue.file(node, path)
+                yield msgspec.structs.replace(replica, durable=durable)
+
+    def _ino_of(self, volume: str, path: bytes, version: int) -> int:
+        """The number of what was listed at a path. Raises `Refusal`."""
+        node = self._tree.nodes.get(self._listed.get(version, 0))
+        if node is not None and self._is_of(volume) and path in map(self._tree.path, node.names):
+            return node.ino
+        raise Refusal("NotFound", f"version {version} of {path!r} is not here any more")
+
+    def _is_of(self, volume: str) -> bool:
+        return volume == self._catalogue.volume
 
     async def _content(self, ino: int, version: int) -> Content:
         """A file of ours in this version. Raises `Refusal` (NotFound)."""
@@ -131,3 +184,7 @@ class ReadServer:
         if node is not None and is_meant and node.life and is_present(node, node.life.version):
             return node
         raise Refusal("NotFound", f"version {version} of {ino} is not here any more")
+
+
+def _is_at(prefix: bytes, path: bytes) -> bool:
+    return not prefix or path == prefix or path.startswith(prefix + b"/")

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple
 
+import trio
+
 from cachexfs.config import Config
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
 from cachexfs.errors import CacheXError, UsageError
@@ -28,8 +30,19 @@ from cachexfs.recovery.generations import (
     shards_named_in,
 )
 from cachexfs.recovery.plan import Listings, Wanted, is_same_file, plan, versions_of
-from cachexfs.recovery.ports import AlreadyThere, Holder, Report, Sink, SinkRefused, Writer
+from cachexfs.recovery.ports import (
+    AlreadyThere,
+    Connect,
+    Holder,
+    Report,
+    Sink,
+    SinkRefused,
+    Writer,
+)
 from cachexfs.recovery.result import Result
+
+MOUNT_ANSWERS_S = 5.0
+"""How long a mount may take to let itself be asked."""
 
 
 async def recover(
@@ -38,9 +51,12 @@ async def recover(
     prefix: bytes,
     sink: Sink,
     report: Report = lambda sentence: None,
+    connect: Connect | None = None,
 ) -> Result:
     """Bring back what is held at `prefix` (empty: all) and below.
 
+    With `connect` the mounts on the holders' nodes are asked too, for what they have in RAM: what
+    was durable there when the shared file system fell silent may have no copy anywhere else.
     Without a `volume` the only one held is meant. Raises `UsageError` when there are several, or
     none, and for a prefix that is no path.
     """
@@ -50,6 +66,8 @@ async def recover(
         raise UsageError(f"--path: {error}") from None
     run = _Recovery(holders, sink, report)
     await run.choose(volume)
+    if connect is not None:
+        await run.add_mounts(connect)
     listings = await run.listings(prefix)
     wanted = plan(listings)
     indexed = await run.look_into(wanted, prefix)
@@ -85,6 +103,18 @@ class _Recovery:
         if len(found) > 1:
             raise UsageError(f"several volumes are held, name one of: {', '.join(sorted(found))}")
         return found.pop()
+
+    async def add_mounts(self, connect: Connect) -> None:
+        """The mounts that the peers know of are holders too."""
+        found: set[tuple[str, str]] = set()
+        for holder in list(self._holders.values()):
+            try:
+                found.update(await holder.mounts(self.result.volume))
+            except PeerFailed as error:
+                self._lose(holder.name, error)
+        for node, address in sorted(found):
+            if (mount := await connect(node, address)) is not None:
+                self._holders[mount.name] = mount
 
     async def listings(self, prefix: bytes) -> Listings:
         """What each peer that answers holds."""
@@ -269,11 +299,18 @@ class _Memory:
         """Nothing."""
 
 
+class Opened(NamedTuple):
+    """Readers of the peers that answer, and how to reach the mounts that they know of."""
+
+    peers: list[PeerReader]
+    connect: Connect
+
+
 @asynccontextmanager
 async def open_holders(
     config: Config, secret: bytes, addresses: Sequence[str] = (), report: Report = lambda _: None
-) -> AsyncIterator[list[PeerReader]]:
-    """Readers of the peers that answer: at `addresses`, or else the members of the configuration.
+) -> AsyncIterator[Opened]:
+    """Connect to the peers that answer: at `addresses`, or else the members of the configuration.
 
     Raises `CacheXError` when none does.
     """
@@ -290,4 +327,15 @@ async def open_holders(
                 report(str(error))
         if not readers:
             raise CacheXError("no peer answers: " + ", ".join(address for address, _ in asked))
-        yield readers
+
+        async def connect(node: str, address: str) -> PeerReader | None:
+            reader = open_reader(address, config.node.name, secret, name=node, ssl_context=context)
+            try:
+                with trio.fail_after(MOUNT_ANSWERS_S):
+                    mount = await stack.enter_async_context(reader)
+            except (PeerFailed, HandshakeFailed, trio.TooSlowError):
+                return None  # it may have ended: then what it had is at the peers
+            mount.name = f"{node}'s memory"
+            return mount
+
+        yield Opened(readers, connect)

@@ -20,6 +20,13 @@ class AlreadyThere(CacheXError):
     """The sink has this path: the same, or newer. Nothing is to be done."""
 
 
+class Connect(Protocol):
+    """Makes a holder of a mount, whose files in RAM can be asked for like a peer's replicas."""
+
+    async def __call__(self, node: str, address: str) -> Holder | None:
+        """None when it does not answer."""
+
+
 class Writer(Protocol):
     """A file on its way into a sink."""
 
@@ -59,6 +66,9 @@ class Holder(Protocol):
 
     async def volumes(self) -> list[str]:
         """Raises `PeerFailed`."""
+
+    async def mounts(self, volume: str) -> Sequence[tuple[str, str]]:
+        """The mounts of a volume that it knows of: (node, address). Raises `PeerFailed`."""
 
     async def list(self, volume: str, prefix: bytes) -> Sequence[Replica]:
         """Raises `PeerFailed`."""
