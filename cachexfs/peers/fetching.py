@@ -34,7 +34,7 @@ from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 
 LIMITS_S = (2.0, 10.0)
-"""How long one that has a chunk may take for it, in a first round and in a second one."""
+"""How long one that has a chunk may send nothing of it, in a first round and in a second one."""
 PATIENCE_S = 5.0
 """How long a read waits for an owner that restarts, asking the homes again and again."""
 _ASK_AGAIN_S = 0.3
@@ -208,7 +208,7 @@ class Fetching:
         for holder in holders:
             try:
                 with trio.fail_after(LIMITS_S[-1]):
-                    async with self._connection(holder) as reader:
+                    async with self._connection(holder, LIMITS_S[-1]) as reader:
                         found = await _describe(reader, holder, replica)
             except _FAILED as error:
                 why = str(error) or "too slow"
@@ -276,8 +276,7 @@ class Fetching:
         for limit_s in LIMITS_S:
             for holder in self._in_turn(file.holders, index):
                 try:
-                    with trio.fail_after(limit_s):
-                        data = await self._from(holder, file.replica, index)
+                    data = await self._from(holder, file.replica, index, limit_s)
                 except _FAILED as error:
                     why = f"{holder.name}: {str(error) or 'too slow'}"
                     log.info("chunk %d of %r: %s", index, file.replica.path, why)
@@ -299,23 +298,24 @@ class Fetching:
     def _blame(self, holder: _Holder) -> None:
         self._blamed_until_s[holder.address] = trio.current_time() + PENALTY_S
 
-    async def _from(self, holder: _Holder, replica: m.Replica, index: int) -> bytes:
-        async with self._limit(holder.address), self._connection(holder) as reader:
-            return await reader.chunk(replica, index, holder.ino)
+    async def _from(self, holder: _Holder, replica: m.Replica, index: int, limit_s: float) -> bytes:
+        async with self._limit(holder.address), self._connection(holder, limit_s) as reader:
+            return await reader.chunk(replica, index, holder.ino, limit_s)
 
     def _limit(self, address: str) -> trio.CapacityLimiter:
         return self._limits.setdefault(address, trio.CapacityLimiter(AT_ONCE))
 
     @asynccontextmanager
-    async def _connection(self, holder: _Holder) -> AsyncIterator[PeerReader]:
-        """An open connection, kept afterwards unless the block fails."""
+    async def _connection(self, holder: _Holder, limit_s: float) -> AsyncIterator[PeerReader]:
+        """A connection, open within a time limit, kept afterwards unless the block fails."""
         idle = self._idle.setdefault(holder.address, [])
         reader = idle.pop() if idle else None
         if reader is not None and reader.is_stale:
             await reader.aclose()
             reader = None
         if reader is None:
-            reader = await connect_reader(holder.address, self._identity, name=holder.name)
+            with trio.fail_after(limit_s):
+                reader = await connect_reader(holder.address, self._identity, name=holder.name)
         try:
             yield reader
         except BaseException:

@@ -57,6 +57,7 @@ class PeerReader:
         self._stream = stream
         self._last_id = 0
         self._used_at_s = trio.current_time()
+        self._stall_s = STALL_S
 
     @property
     def is_stale(self) -> bool:
@@ -77,8 +78,14 @@ class PeerReader:
             raise self._unexpected(message)
         return message.replica
 
-    async def chunk(self, replica: Replica, index: int, ino: int | None) -> bytes:
-        """One chunk: of the owner's file `ino`, or of a replica. Raises as `fetch`."""
+    async def chunk(
+        self, replica: Replica, index: int, ino: int | None, stall_s: float = STALL_S
+    ) -> bytes:
+        """One chunk: of the owner's file `ino`, or of a replica. Raises as `fetch`.
+
+        `stall_s`: for how long nothing may come. A slow link is not to blame for being slow.
+        """
+        self._stall_s = stall_s
         number = self._next_id()
         if ino is not None:
             await self._ask(m.Read(number, ino, replica.version, index, index + 1))
@@ -160,8 +167,7 @@ class PeerReader:
     async def _payload(self, payload_bytes: int, raw_bytes: int) -> bytes:
         buffer = bytearray(payload_bytes)
         try:
-            with trio.fail_after(STALL_S):
-                await self._stream.payload_into(memoryview(buffer))
+            await self._stream.payload_into(memoryview(buffer), self._stall_s)
         except (*BROKEN, Disconnected, trio.TooSlowError) as error:
             raise self._failed(error) from None
         if raw_bytes == payload_bytes:
@@ -170,14 +176,14 @@ class PeerReader:
 
     async def _ask(self, question: m.Message) -> None:
         try:
-            with trio.fail_after(STALL_S):
+            with trio.fail_after(self._stall_s):
                 await self._stream.send(question)
         except (*BROKEN, trio.TooSlowError) as error:
             raise self._failed(error) from None
 
     async def _next(self) -> tuple[m.Message, int]:
         try:
-            with trio.fail_after(STALL_S):
+            with trio.fail_after(self._stall_s):
                 return await self._stream.receive()
         except (*BROKEN, Disconnected, ProtocolError, trio.TooSlowError) as error:
             raise self._failed(error) from None
@@ -188,7 +194,9 @@ class PeerReader:
 
     def _failed(self, error: Exception) -> PeerFailed:
         slow = isinstance(error, trio.TooSlowError)
-        why = f"nothing for {STALL_S:.0f} s" if slow else str(error) or "the connection is gone"
+        why = (
+            f"nothing for {self._stall_s:.0f} s" if slow else str(error) or "the connection is gone"
+        )
         return PeerFailed(self.name, why)
 
     def _unexpected(self, message: m.Message) -> PeerFailed:

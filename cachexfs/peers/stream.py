@@ -9,6 +9,7 @@ the requests of programs shall wait for that.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -113,16 +114,21 @@ class FrameStream:
             self._wire.receive_data(data)
         return event
 
-    async def payload_into(self, buffer: memoryview) -> None:
-        """Receive the payload of the last frame; `buffer` is exactly as long."""
+    async def payload_into(self, buffer: memoryview, silence_s: float = math.inf) -> None:
+        """Receive the payload of the last frame; `buffer` is exactly as long.
+
+        Raises `trio.TooSlowError` when nothing at all comes for `silence_s`.
+        """
         done = self._wire.take_payload(buffer)
-        while done < len(buffer):
-            count = await self._receive_into(buffer[done:])
-            if not count:
-                raise Disconnected
-            self._arrived()
-            self._wire.payload_placed(count)
-            done += count
+        with trio.fail_after(silence_s) as limit:
+            while done < len(buffer):
+                count = await self._receive_into(buffer[done:])
+                if not count:
+                    raise Disconnected
+                self._arrived()
+                limit.deadline = self._progress_at + silence_s
+                self._wire.payload_placed(count)
+                done += count
 
     async def aclose(self) -> None:
         """Close the connection, at once."""

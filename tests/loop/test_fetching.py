@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from peering import SECRET, VOLUME, Owner, address_of, put, store_at
 from cachexfs.durability.actions import Slot
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.durability.life import Life, Settled
+from cachexfs.peers import fetching
 from cachexfs.peers.catalogue import Catalogue
 from cachexfs.peers.fetching import LIMITS_S, Fetching
 from cachexfs.peers.greeting import Identity, accept
@@ -90,6 +91,25 @@ class Stage:
 
         self.addresses[name] = await self.listen(handle)
 
+    async def slow(self, name: str, pause_s: float) -> None:
+        """What is asked of member `name` comes in pieces of 64 KiB at most, with pauses."""
+        host, _, port = self.addresses[name].rpartition(":")
+
+        async def pass_on(source: trio.SocketStream, sink: trio.SocketStream, s: float) -> None:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                while data := await source.receive_some(65536):
+                    await sink.send_all(data)
+                    await trio.sleep(s)
+
+        async def handle(reader: trio.SocketStream) -> None:
+            member = await trio.open_tcp_stream(host, int(port))
+            async with member, trio.open_nursery() as nursery:
+                nursery.start_soon(pass_on, member, reader, pause_s)
+                await pass_on(reader, member, 0.0)
+                nursery.cancel_scope.cancel()
+
+        self.addresses[name] = await self.listen(handle)
+
     async def serve_owner(self) -> str:
         side = self.owner
         catalogue = Catalogue(side.tree, side.tier, "owner", VOLUME)
@@ -147,6 +167,18 @@ async def test_a_read_waits_for_its_own_chunks_only(stage: Stage) -> None:
     again = stage.node(BIG, "p", "q", ino=6, stamp=2)
     assert await stage.fetching.read(again, 0, len(BIG)) == BIG
     assert trio.current_time() - begun < LIMITS_S[0] / 2  # q is asked last now
+
+
+async def test_who_goes_on_sending_is_waited_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "LIMITS_S", (0.3, 0.3))
+    await stage.hold("p", BIG)
+    await stage.slow("p", 0.01)  # a chunk takes twice as long as its holder may be silent
+    begun = trio.current_time()
+    assert await stage.fetching.read(stage.node(BIG, "p"), 0, len(BIG)) == BIG
+    assert trio.current_time() - begun > 0.6
+    assert stage.fetching.chunks_from == {"p": 6}
 
 
 async def test_a_damaged_replica_is_never_served(stage: Stage) -> None:
