@@ -1,6 +1,6 @@
 """The plain end of a socket copy: recv, write, fsync, one byte back.
 
-    python -m tools.benchmarks.receiver DIRECTORY
+    python -m tools.benchmarks.receiver DIRECTORY [ADDRESS]
 
 Prints its port. Each connection is one file, which is deleted once it was acknowledged.
 """
@@ -30,9 +30,9 @@ def receive(connection: socket.socket, directory: Path) -> None:
     path.unlink()
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, address: str = "127.0.0.1") -> None:
     """Serve, one connection after the other, until killed."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.create_server((address, 0)) as server:
         print(server.getsockname()[1], flush=True)
         while True:
             connection, _ = server.accept()
@@ -41,4 +41,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

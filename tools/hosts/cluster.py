@@ -143,6 +143,12 @@ class Cluster:
         for host in self.hosts:
             host.unblock_pfs()
 
+    def limit_storage(self, rate: str | None) -> None:
+        """`100mbit` each way for all hosts together, or None; gluster only. Raises `UsageError`."""
+        if not isinstance(self._pfs, Gluster):
+            raise UsageError("only with --pfs gluster is there a storage host with a link")
+        self._wiring.limit(self._pfs.storage, "pfs", parse_rate(rate or "none"))
+
     def __enter__(self) -> Cluster:
         self.up()
         return self
