@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import secrets
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import trio
 
 from cachexfs.config import split_address
+from cachexfs.peers import tls
 from cachexfs.peers.handshake import NONCE_BYTES, Connector, HandshakeFailed, Listener
 from cachexfs.peers.messages import Refused, Welcome
-from cachexfs.peers.stream import FrameStream
+from cachexfs.peers.stream import Disconnected, FrameStream
 
 HANDSHAKE_S = 5.0
 """Three messages; more means that nobody is there, or a stranger that holds a connection open."""
@@ -31,21 +34,35 @@ async def connect(
 ) -> tuple[FrameStream, Welcome, str]:
     """An open connection, the peer's welcome and its name.
 
-    Raises `HandshakeFailed`, `RemoteProtocolError`, `Disconnected`, `trio.TooSlowError`, `OSError`
-    or one of `stream.BROKEN`.
+    Raises `HandshakeFailed`, `RemoteProtocolError`, `trio.TooSlowError`, `OSError` or one of
+    `stream.BROKEN`.
     """
     host, port = split_address(address, "address")
     with trio.fail_after(HANDSHAKE_S):
         transport: trio.abc.Stream = await trio.open_tcp_stream(host, port)
         try:
-            if identity.ssl_context is not None:
-                transport = await _secured(transport, identity.ssl_context, host)
-            stream = FrameStream(transport)
-            welcome, name = await _prove(stream, identity, session, expected)
+            with _said_clearly():
+                if identity.ssl_context is not None:
+                    transport = await _secured(transport, identity.ssl_context, host)
+                stream = FrameStream(transport)
+                welcome, name = await _prove(stream, identity, session, expected)
         except BaseException:
             await trio.aclose_forcefully(transport)
             raise
     return stream, welcome, name
+
+
+@contextmanager
+def _said_clearly() -> Iterator[None]:
+    """How a handshake ends, as a `HandshakeFailed`. Of two sides the one that refuses knows why."""
+    try:
+        yield
+    except (trio.BrokenResourceError, Disconnected) as error:
+        cause = error.__cause__
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+            raise HandshakeFailed(tls.sentence(cause)) from None
+        why = "it closed the connection in the handshake: its log says why"
+        raise HandshakeFailed(why) from None
 
 
 async def _secured(
@@ -89,7 +106,7 @@ async def accept(transport: trio.abc.Stream, identity: Identity) -> tuple[FrameS
 
     Raises as `connect`; the transport stays the caller's.
     """
-    with trio.fail_after(HANDSHAKE_S):
+    with trio.fail_after(HANDSHAKE_S), _said_clearly():
         if identity.ssl_context is not None:
             transport = await _secured(transport, identity.ssl_context, None)
         stream = FrameStream(transport)

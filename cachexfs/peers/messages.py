@@ -433,6 +433,7 @@ REFUSALS = {
     "BadChecksum": "a chunk does not match its checksum",
     "BadReplica": "what is said of a file contradicts itself",
     "BadSecret": "the two nodes do not share the secret",
+    "Busy": "too many connections are open",
     "NotFound": "no such replica here",
     "StoreFailed": "the store's disk answered an error",
     "RegisterFull": "the register has no room",

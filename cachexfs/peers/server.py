@@ -24,19 +24,22 @@ import trio
 
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import messages as m
+from cachexfs.peers.admission import ENDED, Admission, sentence, turn_away
 from cachexfs.peers.answers import Question, answer
 from cachexfs.peers.batch import Step
-from cachexfs.peers.greeting import Identity, accept
+from cachexfs.peers.greeting import Identity
 from cachexfs.peers.group import GroupCommit
-from cachexfs.peers.handshake import HandshakeFailed
+from cachexfs.peers.handshake import Listener
 from cachexfs.peers.home import Home
 from cachexfs.peers.intake import Chunk, Intake, Item
+from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.store import Store
 from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
-from cachexfs.peers.wire import LocalProtocolError, RemoteProtocolError
+from cachexfs.peers.wire import RemoteProtocolError
 
 MAX_CONNECTIONS = 512
-"""Two for each of 256 nodes; each costs two buffers of a chunk and some descriptors."""
+"""Two for each of 256 nodes; each costs two buffers of a chunk and some descriptors. How many of
+them one node may have, and what strangers may, is said in `admission`."""
 IDLE_S = 30.0
 """A sender pings every few seconds; who is silent for longer is gone."""
 BUFFERS = 2
@@ -46,7 +49,6 @@ SMALL_BYTES = 256 << 10
 QUEUE = 64
 """Frames between two stages."""
 
-ENDED = (*BROKEN, Disconnected, RemoteProtocolError, LocalProtocolError, trio.TooSlowError)
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -59,10 +61,8 @@ class PeerServer:
     node: str
     secret: bytes
     ssl_context: ssl.SSLContext | None = None
-    max_connections: int = MAX_CONNECTIONS
     home: Home = field(default_factory=Home)
     limiter: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(8))
-    _open: int = 0
     heard: dict[str, float] = field(default_factory=dict)
     """When each owner was heard of last, on trio's clock."""
     owners: set[str] = field(default_factory=set)
@@ -70,30 +70,26 @@ class PeerServer:
 
     def __post_init__(self) -> None:
         self.group = GroupCommit(self.store.apply, self.limiter)
+        self._admission = Admission(MAX_CONNECTIONS)
 
     async def handle(self, transport: trio.abc.Stream) -> None:
         """Serve one connection to its end. Raises nothing of its own."""
-        self._open += 1
-        try:
-            if self._open > self.max_connections:
-                log.warning("a connection was refused: %d are open", self.max_connections)
-                return
-            await self._converse(transport)
-        finally:
-            self._open -= 1
-            await trio.aclose_forcefully(transport)
-
-    async def _converse(self, transport: trio.abc.Stream) -> None:
         try:
             identity = Identity(self.node, self.secret, self.ssl_context)
-            stream, side = await accept(transport, identity)
-        except (*ENDED, HandshakeFailed) as error:
-            log.warning("a connection ended in the handshake: %s", _sentence(error))
-            return
-        async with self._only_of_session(side.session) as session:
-            conversation = _Conversation(self, stream, side.session, side.other_node)
-            with session.scope:
-                await conversation.run()
+            if (greeted := await self._admission.greet(transport, identity)) is not None:
+                await self._converse(*greeted)
+        finally:
+            await trio.aclose_forcefully(transport)
+
+    async def _converse(self, stream: FrameStream, side: Listener) -> None:
+        try:
+            with self._admission.member(side.other_node):
+                async with self._only_of_session(side.session) as session:
+                    conversation = _Conversation(self, stream, side.session, side.other_node)
+                    with session.scope:
+                        await conversation.run()
+        except Refusal as refusal:
+            await turn_away(stream, refusal)
 
     def _only_of_session(self, key: bytes) -> _Turn:
         return _Turn(self._sessions, key)
@@ -185,7 +181,7 @@ class _Conversation:
 
     def _report(self, error: BaseException) -> None:
         level = logging.INFO if isinstance(error, (Disconnected, *BROKEN)) else logging.WARNING
-        log.log(level, "the connection of %s ended: %s", self._node, _sentence(error))
+        log.log(level, "the connection of %s ended: %s", self._node, sentence(error))
 
     async def _read(self) -> None:
         while True:
@@ -293,7 +289,3 @@ async def _all_waiting(channel: trio.MemoryReceiveChannel[T]) -> list[T]:
             items.append(channel.receive_nowait())
     except trio.WouldBlock:
         return items
-
-
-def _sentence(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import trio
@@ -21,12 +21,13 @@ from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
 from cachexfs.durability.states import State
 from cachexfs.peers import messages as m
 from cachexfs.peers import paths
+from cachexfs.peers.admission import ENDED, Admission, turn_away
 from cachexfs.peers.answers import parts_of
 from cachexfs.peers.catalogue import Catalogue
-from cachexfs.peers.greeting import Identity, accept
-from cachexfs.peers.handshake import HandshakeFailed
+from cachexfs.peers.greeting import Identity
+from cachexfs.peers.handshake import Listener
 from cachexfs.peers.refusal import Refusal
-from cachexfs.peers.server import ENDED, IDLE_S
+from cachexfs.peers.server import IDLE_S
 from cachexfs.peers.stream import FrameStream
 from cachexfs.peers.wire import RemoteProtocolError
 from cachexfs.ram.node import Node
@@ -37,6 +38,7 @@ from cachexfs.ram.tree import Tree
 MAX_READERS = 256
 READS_AT_ONCE = 4
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -58,45 +60,50 @@ class ReadServer:
         self._sums = sums
         self._catalogue = catalogue
         self._identity = identity
-        self._open = 0
+        self._admission = Admission(MAX_READERS)
         self._listed: dict[int, int] = {}
         """Version -> number: a version is the instant of one close, so it is one file's."""
         self._threads = trio.CapacityLimiter(READS_AT_ONCE)
 
     async def handle(self, transport: trio.abc.Stream) -> None:
         """Serve one connection to its end. Raises nothing of its own."""
-        self._open += 1
         try:
-            if self._open <= MAX_READERS:
-                await self._converse(transport)
-        except (*ENDED, HandshakeFailed) as error:
+            greeted = await self._admission.greet(transport, self._identity)
+            if greeted is not None:
+                await self._admit(*greeted)
+        except ENDED as error:
             log.debug("a reader's connection ended: %s", error)
         finally:
-            self._open -= 1
             await trio.aclose_forcefully(transport)
 
-    async def _converse(self, transport: trio.abc.Stream) -> None:
-        stream, _ = await accept(transport, self._identity)
-        await stream.send(m.Welcome(0))
+    async def _admit(self, stream: FrameStream, side: Listener) -> None:
+        try:
+            with self._admission.member(side.other_node):
+                await self._converse(stream)
+        except Refusal as refusal:
+            await turn_away(stream, refusal)
+
+    async def _converse(self, stream: FrameStream) -> None:
+        await _in_time(stream.send(m.Welcome(0)))
         while True:
-            with trio.fail_after(IDLE_S):
-                message, payload_bytes = await stream.receive()
+            message, payload_bytes = await _in_time(stream.receive())
             if payload_bytes:
                 raise RemoteProtocolError("a payload makes no sense here")
             try:
                 await self._answer(stream, message)
             except Refusal as refusal:
                 number = getattr(message, "id", 0)
-                await stream.send(m.Refused(number, refusal.code, refusal.detail, refusal.retry))
+                refused = m.Refused(number, refusal.code, refusal.detail, refusal.retry)
+                await _in_time(stream.send(refused))
 
     async def _answer(self, stream: FrameStream, message: m.Message) -> None:
         match message:
             case m.Ping():
-                await stream.send(m.Pong(message.id, 0))
+                await _in_time(stream.send(m.Pong(message.id, 0)))
             case m.Describe():
                 content = await self._content(message.ino, message.version)
                 os.close(content.fd)
-                await stream.send(m.Described(message.id, content.replica))
+                await _in_time(stream.send(m.Described(message.id, content.replica)))
             case m.Read(number, ino, version, first, last):
                 await self._send(stream, number, ino, version, range(first, last))
             case m.List():
@@ -118,12 +125,12 @@ class ReadServer:
                 length = min(CHUNK_BYTES, size_bytes - offset)
                 data = m.Data(number, index, length)
                 if stream.can_sendfile:
-                    await stream.send_file(data, content.fd, offset, length)
+                    await _in_time(stream.send_file(data, content.fd, offset, length))
                 else:
                     read_it = partial(os.pread, content.fd, length, offset)
                     part = await trio.to_thread.run_sync(read_it, limiter=self._threads)
-                    await stream.send(data, part.ljust(length, b"\0"))
-            await stream.send(m.Ack(number))
+                    await _in_time(stream.send(data, part.ljust(length, b"\0")))
+            await _in_time(stream.send(m.Ack(number)))
         finally:
             os.close(content.fd)
 
@@ -136,8 +143,8 @@ class ReadServer:
             raise Refusal("BadPath", str(error)) from None
         held = [each async for each in self._held(prefix)] if self._is_of(question.volume) else []
         for part in parts_of(held):
-            await stream.send(m.Listing(question.id, part, more=True))
-        await stream.send(m.Listing(question.id, [], more=False))
+            await _in_time(stream.send(m.Listing(question.id, part, more=True)))
+        await _in_time(stream.send(m.Listing(question.id, [], more=False)))
 
     async def _held(self, prefix: bytes) -> AsyncIterator[m.Replica]:
         self._listed = {v: ino for v, ino in self._listed.items() if ino in self._tree.nodes}
@@ -188,3 +195,9 @@ class ReadServer:
 
 def _is_at(prefix: bytes, path: bytes) -> bool:
     return not prefix or path == prefix or path.startswith(prefix + b"/")
+
+
+async def _in_time(step: Awaitable[T]) -> T:
+    """One message or chunk, either way: who needs longer for it is gone, or reads nothing."""
+    with trio.fail_after(IDLE_S):
+        return await step

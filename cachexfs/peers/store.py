@@ -83,8 +83,9 @@ class Store:
             raise StoreUnusable(f"peer.store: {directory}: {error}") from None
 
     def close(self) -> None:
-        """Close the manifest and let go of the lock."""
-        self._manifest.close()
+        """Close the manifest and let go of the lock. What comes later is refused (StoreFailed)."""
+        with self._lock:  # SQLite does not bear it that another thread is at work
+            self._manifest.close()
         os.close(self._data_fd)
         os.close(self._lock_fd)
 

@@ -12,6 +12,14 @@ from typing import NamedTuple
 from cachexfs.config import Security
 from cachexfs.errors import ConfigError
 
+_NOT_TLS = (
+    "WRONG_VERSION_NUMBER",
+    "HTTP_REQUEST",
+    "PACKET_LENGTH_TOO_LONG",
+    "RECORD_LAYER_FAILURE",
+)
+"""What OpenSSL makes of bytes that are no TLS."""
+
 
 class Contexts(NamedTuple):
     """One for connecting, one for listening; None both: plain TCP."""
@@ -40,3 +48,18 @@ def _load(context: ssl.SSLContext, cert: str, key: str, ca: str) -> None:
         context.load_verify_locations(ca)
     except OSError as error:
         raise ConfigError(f"security: cannot use {cert}, {key}, {ca}: {error}") from None
+
+
+def sentence(error: ssl.SSLError) -> str:
+    """What a person can do something about. `str(error)` has file names of OpenSSL in it."""
+    reason = error.reason or ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted here: {error.verify_message} (security.tls_ca)"
+    if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
+        return "it shows no certificate (security.tls_cert there)"
+    if reason in _NOT_TLS:
+        return (
+            "this side speaks TLS and the other does not (security.tls_cert, tls_key, tls_ca: "
+            "the same on all nodes)"
+        )
+    return f"TLS: {reason.replace('_', ' ').lower() or 'the connection broke'}"
