@@ -23,6 +23,7 @@ from cachexfs.control.adopting import Adopter, TreeSink
 from cachexfs.control.checker import Checker
 from cachexfs.control.foresight import Foresight
 from cachexfs.control.reporter import Facts, Reporter
+from cachexfs.control.restoring import Restorer
 from cachexfs.control.verbs import Verbs
 from cachexfs.durability.states import LEVELS, State
 from cachexfs.errors import CacheXError
@@ -137,6 +138,8 @@ def _compose(
     membership = _membership(config, replicator, presence)
     fetching = presence.fetching if presence else None
     files = OpenFiles(tree, tier, source, tracker, room, fetching)
+    if isinstance(replicator, Replicator):
+        replicator.mender.contents = Restorer(tier, source, fetching)
     elsewhere = presence.elsewhere if presence else None
     view = View(tree, tier, source, files, room, elsewhere)
     names = Names(tree, tier, source, tracker, view, files, config.mount.pfs_timeout)

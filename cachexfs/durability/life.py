@@ -69,7 +69,10 @@ class Chapter(NamedTuple):
 
 @dataclass
 class Life:
-    """What is known of one file. `handle` is the only way to change it."""
+    """What is known of one file. `handle` is the only way to change it.
+
+    `replicas`: the version that each peer holds; 0 where what it held was lost.
+    """
 
     copies_wanted: int = 1
     state: State = State.OPEN
@@ -193,7 +196,7 @@ class Life:
             case Acknowledged(peer, version):
                 self.replicas[peer] = max(version, self.replicas.get(peer, 0))
             case ReplicaLost(peer):
-                self.replicas.pop(peer, None)
+                self.replicas[peer] = 0
             case Evicted():
                 self.in_ram = False
             case Deleted():

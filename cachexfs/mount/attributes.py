@@ -8,7 +8,7 @@ import stat
 import pyfuse3
 
 from cachexfs.ram.attributes import Changes, owned
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import Node, keep_status
 
 TIMEOUT_S = 1.0
 """How long the kernel may go without asking again: the longest that another node's change of a
@@ -65,9 +65,7 @@ def take_status(node: Node, status: os.stat_result) -> None:
     """Keep in the node what a status says, for when nothing else carries it."""
     if node.ahead:
         return
-    node.mode, node.uid, node.gid = status.st_mode, status.st_uid, status.st_gid
-    node.atime_ns, node.mtime_ns = status.st_atime_ns, status.st_mtime_ns
-    node.ctime_ns = status.st_ctime_ns
+    keep_status(node, status)
 
 
 def take_changes(node: Node, changes: Changes, now_ns: int) -> None:

@@ -82,6 +82,11 @@ class Ahead:
                 return self._piece(draft)
         return None
 
+    def sent(self, key: int) -> int:
+        """Up to which chunk a file was sent."""
+        draft = self._drafts.get(key)
+        return draft.next if draft is not None else 0
+
     def take(self, key: int) -> Sent:
         """The file is about to be offered: what was sent of it."""
         draft = self._drafts.pop(key, None)

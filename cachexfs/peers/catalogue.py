@@ -41,10 +41,11 @@ class Catalogue:
         """Versions on the wire grow for a path whichever inode has it: the time of settling."""
         return node.settled_at_ns
 
-    def file(self, node: Node, path: bytes) -> m.Replica:
-        """A captured file whose checksums are known."""
-        assert node.blob is not None
-        status = self._tier.path(node.blob).stat()
+    def file(self, node: Node, path: bytes, blob: int | None = None) -> m.Replica:
+        """A captured file whose checksums are known; its content may be in another blob."""
+        blob = node.blob if blob is None else blob
+        assert blob is not None
+        status = self._tier.path(blob).stat()
         return m.Replica(
             volume=self.volume,
             path=path,

@@ -75,6 +75,15 @@ class Partners:
         self.chosen = choose(self._rack, candidates, self._copies, before)
         return tuple(name for name in self.chosen if name not in before)
 
+    @property
+    def living(self) -> list[str]:
+        """The members whose copies count: connected, or not down for long."""
+        return [
+            name
+            for name, link in self.links.items()
+            if link.state != "down" and self._steadiness.get(name, Steadiness()).state != "down"
+        ]
+
     def _seen(self, link: PeerLink, states: Mapping[str, State]) -> Candidate:
         state = states.get(link.name, "shaky")
         rack = self._members[link.name].rack

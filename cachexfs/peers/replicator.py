@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -33,6 +33,7 @@ from cachexfs.peers.ahead import Sent
 from cachexfs.peers.catalogue import Catalogue, from_message
 from cachexfs.peers.chase import is_steady
 from cachexfs.peers.follower import Follower
+from cachexfs.peers.mending import Mended, Mender, above
 from cachexfs.peers.partners import Partners
 from cachexfs.peers.sender import PeerLink
 from cachexfs.peers.transfer import Compression
@@ -64,6 +65,7 @@ class _FilePut(orders.Put):
 
     ino: int
     version: int
+    mended: Mended | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +119,15 @@ class Replicator:
         self._secret = secret
         self._ssl_context = ssl_context
         self._compression: Compression = compression
-        self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted](math.inf)
+        self._to_line, self._line = trio.open_memory_channel[_Waiting | _Noted | Mended](math.inf)
         self._unacknowledged: dict[tuple[str, orders.Order], int] = {}
         self._partners = Partners(
             node, rack, partners, copies, self._link, self._holders, self._dropped
         )
+        self.mender = Mender(
+            tree, tier, self._partners, copies, self._to_line.send_nowait, self._open_content,
+            self._tell_directories,
+        )  # fmt: skip
         self._chases = chase
         self._follower = Follower(tree, tier, self._chosen_links)
 
@@ -136,6 +142,7 @@ class Replicator:
             self._partners.start(nursery)
             nursery.start_soon(self._review)
             nursery.start_soon(self._follower.run)
+            nursery.start_soon(self.mender.run)
             task_status.started()
             async for item in self._line:
                 await self._serve(item)
@@ -194,7 +201,10 @@ class Replicator:
             path = self._tree.path_of(node)
             self._to_line.send_nowait(_Waiting(node.ino, node.life.version, path, partners))
 
-    async def _serve(self, item: _Waiting | _Noted) -> None:
+    async def _serve(self, item: _Waiting | _Noted | Mended) -> None:
+        if isinstance(item, Mended):
+            await self._serve_mended(item)
+            return
         if isinstance(item, _Noted):
             for name, link in self._partners.links.items():
                 self._submit_noted(link, item.order, item.numbers.get(name))
@@ -207,6 +217,24 @@ class Replicator:
             if chosen is not None:  # else no member any more: the review has found another
                 chosen.submit(self._put(node, item, self._follower.take(node, chosen)))
         self._follower.offered(node)
+
+    async def _serve_mended(self, item: Mended) -> None:
+        node, link = self._tree.nodes.get(item.ino), self._partners.links.get(item.partner)
+        if item.blob is None and node is not None:
+            await self._sums.ensure(node, item.version)
+        opener = partial(self._open_content, item.ino, item.version, item.blob)
+        fd = opener()
+        if fd is None or node is None or link is None or not node.has_known_crcs:
+            item.finished.set()  # it has changed, or who was to get it is no member any more
+        else:
+            replica = self._catalogue.file(node, item.path, item.blob)
+            put = _FilePut(
+                msgspec.structs.replace(replica, durable=True), opener, sent=item.sent,
+                ino=item.ino, version=item.version, mended=item,
+            )  # fmt: skip
+            link.submit(put)
+        if fd is not None:
+            os.close(fd)
 
     def _put(self, node: Node, item: _Waiting, sent: Sent) -> _FilePut:
         replica = self._catalogue.file(node, item.path)
@@ -225,16 +253,24 @@ class Replicator:
         if not is_steady(changed):
             self._follower.give_up(item.ino)
 
-    def _open_content(self, ino: int, version: int) -> int | None:
+    def _open_content(self, ino: int, version: int, blob: int | None = None) -> int | None:
+        """The content of a version, in `blob` if that is given."""
         node = self._tree.nodes.get(ino)
-        if node is None or not is_present(node, version):
+        life = node.life if node is not None else None
+        if node is None or life is None or not node.names or life.version != version:
             return None
-        assert node.blob is not None
-        return self._tier.open(node.blob, os.O_RDONLY)
+        if blob is None and is_present(node, version):
+            blob = node.blob
+        try:
+            return None if blob is None else self._tier.open(blob, os.O_RDONLY)
+        except FileNotFoundError:  # it was given up when the partner went away
+            return None
 
     def _done(self, peer: str, order: orders.Order, outcome: orders.Outcome) -> None:
         if (number := self._unacknowledged.pop((peer, order), None)) is not None:
             self._journal.delivered(number)
+        if isinstance(order, _FilePut) and order.mended is not None:
+            order.mended.finished.set()
         if outcome.kind == "refused" and not isinstance(order, orders.Durable):
             log.warning("%s refuses: %s: %s", peer, outcome.code, outcome.detail)
         if isinstance(order, _FilePut) and outcome == orders.CHANGED:
@@ -252,8 +288,9 @@ class Replicator:
 
     def _forget_replicas(self, peer: str) -> None:
         for node in list(self._tree.captured()):
-            if node.life is not None and peer in node.life.replicas:
+            if node.life is not None and node.life.replicas.get(peer):
                 self._observer.replica_lost(node, peer)
+        self.mender.look_again()
 
     # --- changes of names -----------------------------------------------------------------------
 
@@ -285,6 +322,12 @@ class Replicator:
         }
         for path, node in sorted(bare.items(), key=lambda item: item[0]):
             order = orders.Put(self._catalogue.bare(node, path))
+            self._to_line.send_nowait(_Noted(order, {}))
+
+    def _tell_directories(self, nodes: Iterable[Node]) -> None:
+        """A partner that is new has not seen the directories being made."""
+        for node in above(self._tree, nodes):
+            order = orders.Put(self._catalogue.bare(node, self._tree.path_of(node)))
             self._to_line.send_nowait(_Noted(order, {}))
 
     def _submit_noted(self, link: PeerLink, order: orders.Order, number: int | None) -> None:
@@ -342,9 +385,15 @@ class Replicator:
                 self._resubmit_bare()
 
     def _catch_up(self, partners: tuple[str, ...]) -> None:
-        for node in self._tree.captured():
-            if State.CAPTURED <= node.state < State.DURABLE and node.blob is not None:
-                self._enqueue(node, partners)
+        """What is durable can wait: the mender sends it."""
+        waiting = [
+            node
+            for node in self._tree.captured()
+            if State.CAPTURED <= node.state < State.DURABLE and node.blob is not None
+        ]
+        self._tell_directories(waiting)
+        for node in waiting:
+            self._enqueue(node, partners)
 
 
 class NoPartners:

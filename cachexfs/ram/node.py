@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from typing import Literal, NamedTuple
 
@@ -110,6 +111,13 @@ class Node(msgspec.Struct, kw_only=True):
     def has_known_crcs(self) -> bool:
         """Whether `crcs` belong to the present content."""
         return self.life is not None and self.crcs_version == self.life.version
+
+
+def keep_status(node: Node, status: os.stat_result) -> None:
+    """Keep in a node what a status says, for when nothing else carries it."""
+    node.mode, node.uid, node.gid = status.st_mode, status.st_uid, status.st_gid
+    node.atime_ns, node.mtime_ns = status.st_atime_ns, status.st_mtime_ns
+    node.ctime_ns = status.st_ctime_ns
 
 
 def kind_of(mode: int) -> Kind:

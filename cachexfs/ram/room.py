@@ -6,13 +6,14 @@ the overflow directory; hold the writer back until something else became durable
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
 import trio
 
 from cachexfs.durability.states import State
-from cachexfs.ram.node import Node
+from cachexfs.ram.node import Node, keep_status
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
 from cachexfs.status.report import Problem
@@ -70,6 +71,8 @@ class Room:
     def evict(self, node: Node) -> None:
         """Give up the RAM copy of a durable file."""
         assert node.blob is not None and node.state is State.DURABLE
+        with contextlib.suppress(FileNotFoundError):
+            keep_status(node, self._tier.status(node.blob))
         self._tier.delete(node.blob)
         node.blob = None
         self._evicted(node)

@@ -108,8 +108,8 @@ def lose_hosts(scene: Scene) -> None:
 def await_copies(scene: Scene) -> None:
     """What the lost hosts held for others is copied to a peer that lives.
 
-    Of files that are durable it is not: nothing depends on their copies, until the source is
-    silent.
+    Of files that are durable too, some seconds later (`cachexfs.peers.mending`); not waited for,
+    so that they must be found where they are by then: in the memory of the hosts that are left.
     """
     if not scene.plan.all_from_peers or scene.plan.silent == "kill":
         return
