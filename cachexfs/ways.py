@@ -188,6 +188,10 @@ class Ways:
 
     # --- forecasts ------------------------------------------------------------------------------
 
+    def traffic(self, peers: tuple[str, ...]) -> Traffic:
+        """What is still to be moved to these peers, and to the shared file system."""
+        return self._legs.traffic(peers)
+
     def way_of(self, node: Node) -> Way:
         """What a file still has before it, with what has elapsed."""
         life = node.life

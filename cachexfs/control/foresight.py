@@ -15,6 +15,7 @@ from cachexfs.config import Config
 from cachexfs.durability.forecast import Way
 from cachexfs.durability.latency.fit import PhaseFit
 from cachexfs.durability.lost_work import Lifetime
+from cachexfs.durability.paths import Traffic
 from cachexfs.durability.states import State
 from cachexfs.measurements.keeper import Keeper
 from cachexfs.ram.node import Node
@@ -34,7 +35,7 @@ class PendingFile(msgspec.Struct, frozen=True):
 
 
 class Knowledge(msgspec.Struct, frozen=True):
-    """The answer. `store`: the file with the measurements."""
+    """The answer. `store`: the file with the measurements; `traffic`: bytes still under way."""
 
     now_s: float
     store: str
@@ -49,6 +50,7 @@ class Knowledge(msgspec.Struct, frozen=True):
     fits: list[PhaseFit]
     lifetimes: list[Lifetime]
     pending: list[PendingFile]
+    traffic: Traffic = Traffic()
 
 
 class Foresight:
@@ -62,7 +64,7 @@ class Foresight:
 
     def answer(self, nodes: list[Node]) -> dict[str, Any]:
         """`Knowledge` in plain types, with those of `nodes` that are on their way."""
-        failures = self._config.failures
+        failures, peers = self._config.failures, self._ways.replicator.chosen
         known = Knowledge(
             now_s=time.time(),
             store=str(self._keeper.path.absolute()),
@@ -70,13 +72,14 @@ class Foresight:
             path=self._config.policy.path,
             quantile=self._config.policy.quantile,
             copies_wanted=self._config.replication.replicas,
-            peers=list(self._ways.replicator.chosen),
+            peers=list(peers),
             nodes=failures.nodes or max(len(self._config.peers), 1),
             mtbf_s=None if failures.mtbf is None else float(failures.mtbf),
             restart_s=float(failures.restart),
-            fits=self._keeper.recorder.model.fits_now(),
+            fits=self._keeper.recorder.model_now().fits_now(),
             lifetimes=self._keeper.lifetimes(),
             pending=[self._pending(node) for node in nodes if self._is_on_its_way(node)],
+            traffic=self._ways.traffic(peers),
         )
         made: dict[str, Any] = msgspec.to_builtins(known)
         return made

@@ -18,6 +18,10 @@ from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
 from cachexfs.durability.latency.prior import TOGETHER, prior_fit
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
+from cachexfs.durability.latency.spells import Spells, slow_share, unit
+
+_SPELL_STEPS = 32
+"""To which the probability of a burst is rounded, so that a curve is made once for many files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,13 @@ class Model:
         self._units = {key: fit.unit() for key, fit in self._fits.items()}
         self._medians = {key: unit.median() for key, unit in self._units.items()}
         self._levels = {key: fit.level for key, fit in self._fits.items()}
+        self._spells = {key: fit.spells for key, fit in self._fits.items() if fit.spells}
+        self._in_spells: dict[tuple[str, str, int], Curve] = {}
+        self._now_s = 0.0
+
+    def it_is(self, now_s: float) -> None:
+        """The time, since the epoch: bursts that were seen long ago are over by now."""
+        self._now_s = now_s
 
     def fits(self) -> list[PhaseFit]:
         """Every fit, by phase and source."""
@@ -74,7 +85,9 @@ class Model:
     def fits_now(self) -> list[PhaseFit]:
         """As `fits`, with the levels that they have come to."""
         return [
-            msgspec.structs.replace(self._fits[key], level=self._levels[key])
+            msgspec.structs.replace(
+                self._fits[key], level=self._levels[key], spells=self._spells_now(key)
+            )
             for key in sorted(self._fits)
         ]
 
@@ -84,12 +97,16 @@ class Model:
 
     def level(self, phase: str, source: str = "") -> float:
         """How slow it is at present: ln of a factor."""
-        return self._levels[self._key(phase, source)]
+        key = self._key(phase, source)
+        return self._levels[key] + math.log(self._unit(key).median() / self._medians[key])
 
     def saw(self, sample: Sample) -> None:
         """A phase ended, or was given up: the level follows. As when it was fitted."""
         for key in {(sample.phase, ""), self._key(sample.phase, sample.source)}:
             fit = self._fits[key]
+            if key in self._spells:
+                self._spells[key] = self._after(key, sample)
+                continue
             ratio = log_ratio(sample.elapsed_s, fit.work.of(sample), self._medians[key])
             self._levels[key] = followed(
                 self._levels[key], fit.gain, ratio, censored=sample.censored
@@ -98,12 +115,12 @@ class Model:
     def whole(self, leg: Leg) -> Curve:
         """The distribution of a phase's whole time, as if it began now."""
         key = self._key(leg.phase, leg.source)
-        return self._units[key].scaled(self._factor(key, leg))
+        return self._unit(key).scaled(self._factor(key, leg))
 
     def drawn(self, leg: Leg) -> Callable[[], Curve]:
         """`whole` as it is now, to be computed later and in any thread."""
         key = self._key(leg.phase, leg.source)
-        unit, factor = self._units[key], self._factor(key, leg)
+        unit, factor = self._unit(key), self._factor(key, leg)
         return lambda: unit.scaled(factor)
 
     def drawn_of(self, sample: Sample) -> Callable[[], Curve]:
@@ -123,7 +140,7 @@ class Model:
         """One quantile of what is left, in microseconds of work."""
         key = self._key(leg.phase, leg.source)
         factor = self._factor(key, leg)
-        return factor * self._units[key].left_at(leg.elapsed_s / factor, p)
+        return factor * self._unit(key).left_at(leg.elapsed_s / factor, p)
 
     def together(self, phase: str) -> float:
         """Correlation of files that are under way at the same time in this phase."""
@@ -184,6 +201,28 @@ class Model:
 
     def _key(self, phase: str, source: str) -> tuple[str, str]:
         return (phase, source) if (phase, source) in self._fits else (phase, "")
+
+    def _unit(self, key: tuple[str, str]) -> Curve:
+        """The time per byte as it is now; in bursts by the probability that this is one."""
+        spells = self._spells_now(key)
+        if spells is None:
+            return self._units[key]
+        step = round(spells.slow * _SPELL_STEPS)
+        if (*key, step) not in self._in_spells:
+            parameters = self._fits[key].parameters
+            self._in_spells[(*key, step)] = unit(parameters, step / _SPELL_STEPS)
+        return self._in_spells[(*key, step)]
+
+    def _spells_now(self, key: tuple[str, str]) -> Spells | None:
+        spells = self._spells.get(key)
+        return spells and spells.at(self._now_s, slow_share(self._fits[key].parameters))
+
+    def _after(self, key: tuple[str, str], sample: Sample) -> Spells:
+        fit = self._fits[key]
+        log_unit = math.log(max(sample.elapsed_s, 1e-9)) - math.log(fit.work.of(sample))
+        before = self._spells[key].at(sample.begin_s, slow_share(fit.parameters))
+        end_s = sample.begin_s + sample.elapsed_s
+        return before.saw(log_unit, end_s, fit.parameters, sample.censored)
 
     def _factor(self, key: tuple[str, str], leg: Leg) -> float:
         work = self._fits[key].work.bytes_of(leg.size_bytes, leg.ahead_bytes, leg.beside_bytes)

@@ -42,8 +42,8 @@ class Legs:
 
     @property
     def model(self) -> Model:
-        """The model in force."""
-        return self.recorder.model
+        """The model in force, as of now."""
+        return self.recorder.model_now()
 
     def traffic(self, peers: Sequence[str]) -> Traffic:
         """What is under way to these peers, and to the shared file system."""

@@ -19,6 +19,7 @@ from cachexfs.durability.latency.sample import MEASURED_PHASES
 from cachexfs.durability.paths import Decision
 from cachexfs.durability.score import LEVELS
 from cachexfs.measurements.record import Record
+from cachexfs.measurements.underway import UnderWay
 
 BURST, PACE_S = 64, 0.02
 """A checkpoint of many shards is recorded whole. To forecast a file takes 3 ms of a thread."""
@@ -81,7 +82,7 @@ class Recorder:
         self._last_id = last_id
         self._running: dict[Key, _Running] = {}
         self._by_ino: dict[int, set[Key]] = {}
-        self._bytes: dict[tuple[str, str], int] = {}
+        self._under_way: dict[tuple[str, str], UnderWay] = {}
         self._ended: deque[Drained] = deque(maxlen=WAITING_AT_MOST)
         self._decisions: deque[tuple[float, str, str]] = deque(maxlen=WAITING_AT_MOST)
         self._kept_running = 0
@@ -123,7 +124,9 @@ class Recorder:
             self._kept_running += 1
         self._running[key] = _Running(record, self._monotonic(), keep, forecast)
         self._by_ino.setdefault(key.ino, set()).add(key)
-        self._count(key, size_bytes)
+        self._under_way.setdefault((key.phase, key.source), UnderWay()).begin(
+            size_bytes, self._monotonic()
+        )
 
     def end(self, key: Key, size_bytes: int | None = None) -> None:
         """A phase ended, if it was under way. `size_bytes`: when it was not known before.
@@ -134,11 +137,12 @@ class Recorder:
         if running is None:
             return
         record = running.record
+        self._under_way[key.phase, key.source].end(record.size_bytes, self._monotonic())
         record.elapsed_s = self._monotonic() - running.begun_s
         record.state = "ended"
         if size_bytes is not None:
             record.size_bytes = size_bytes
-            running = running._replace(forecast=self.model.drawn_of(record.sample()))
+            running = running._replace(forecast=self.model_now().drawn_of(record.sample()))
         self._finish(running)
 
     def give_up(self, keys: Iterable[Key]) -> None:
@@ -146,6 +150,7 @@ class Recorder:
         for key in list(keys):
             running = self._take(key)
             if running is not None:
+                self._under_way[key.phase, key.source].give_up(running.record.size_bytes)
                 running.record.elapsed_s = self._monotonic() - running.begun_s
                 running.record.state = "given up"
                 self._finish(running)
@@ -170,10 +175,18 @@ class Recorder:
         return found.record
 
     def bytes_under_way(self, phase: str, source: str | None = None) -> int:
-        """Of a phase, to one source or (None) to all."""
-        if source is not None:
-            return self._bytes.get((phase, source), 0)
-        return sum(count for (of, _), count in self._bytes.items() if of == phase)
+        """Still to be moved in a phase, to one source or (None) to all."""
+        now_s = self._monotonic()
+        return sum(
+            each.left_bytes(now_s)
+            for (of, to), each in self._under_way.items()
+            if of == phase and source in (None, to)
+        )
+
+    def model_now(self) -> Model:
+        """The model, told what time it is."""
+        self.model.it_is(self._wall())
+        return self.model
 
     # --- for the keeper -------------------------------------------------------------------------
 
@@ -202,12 +215,7 @@ class Recorder:
             self._by_ino[key.ino].discard(key)
             if not self._by_ino[key.ino]:
                 del self._by_ino[key.ino]
-            self._count(key, -running.record.size_bytes)
         return running
-
-    def _count(self, key: Key, size_bytes: int) -> None:
-        left = self._bytes.get((key.phase, key.source), 0) + size_bytes
-        self._bytes[key.phase, key.source] = left
 
     def _finish(self, running: _Running) -> None:
         if not running.is_kept:

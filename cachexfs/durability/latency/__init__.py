@@ -4,7 +4,8 @@
                               | uses                                  | read by
       work.py     which bytes count      the time of a phase is       composition.py, the daemon
       drift.py    which samples count    work / rate:
-      level.py    how slow it is today   work bytes x level x unit time
+      fit.py      how slow it is today   work bytes x level x unit time
+      spells.py   quick or slow: bursts
       families.py what is left to chance
       prior.py    before there is data
 

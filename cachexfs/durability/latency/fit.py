@@ -8,6 +8,7 @@ import msgspec
 
 from cachexfs.durability.latency.curve import Curve, from_quantiles, grid
 from cachexfs.durability.latency.sample import Work
+from cachexfs.durability.latency.spells import Spells
 
 CLIP = 2.5
 """One sample moves the level as if it were off by a factor of e**2.5 (12) at most: a stall of
@@ -22,7 +23,8 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     that was fitted. `together`: correlation of files under way at the same time. `samples` counts
     all, `censored` those of them that were not seen to end, `weight` what they count for after
     weighing by recency, `since_s` when the present regime began (0: no change was found). `bic`:
-    family -> information criterion, less is better.
+    family -> information criterion, less is better. `spells`: where the family is "spells", a
+    mixture whose two states last; `unit_times` are then those of the two as often as they come.
     """
 
     phase: str
@@ -39,6 +41,7 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     weight: float = 0.0
     since_s: float = 0.0
     bic: dict[str, float] = {}
+    spells: Spells | None = None
 
     def unit(self) -> Curve:
         """The random time per byte of work, in seconds."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ from cachexfs.durability.latency.prior import (
 )
 from cachexfs.durability.latency.regression import fit_work
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
+from cachexfs.durability.latency.spells import Spells, likelihoods, slow_share
 
 Array = npt.NDArray[np.float64]
 
@@ -36,6 +39,13 @@ OWN_FIT_AT_LEAST = 20
 
 MIXTURE_AT_LEAST = 30.0
 """Five parameters are not asked of fewer samples, whatever the criterion would say."""
+
+LASTING_S = (2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 3600.0)
+"""Time constants of the two states that are tried: from some shards to some checkpoints."""
+
+WORTH_SPELLS = 6.0
+"""By how much the criterion has to be better with two states that last: strong evidence (Kass and
+Raftery 1995)."""
 
 CENSORED_AT_MOST = 1.0
 """Censored samples count at most for so many times those that ended, together. They are not
@@ -73,27 +83,127 @@ def fit_phase(samples: Sequence[Sample], source: str = "") -> PhaseFit:
     log_units = _log_units(ordered, work.of)
     weights, begin = drift.weights(log_units)
     weights = _tempered(ordered, weights)
-    center = _median(log_units, weights)
-    gain = _best_gain(ordered, log_units - center, weights)
-    before, level = levels(ordered, log_units - center, gain)
-    observed = _with_prior(ordered, np.exp(log_units - before), weights, phase)
-    fitted, bics = choose(observed)
+    shape = _steady_or_in_bursts(ordered, log_units, weights, phase)
     return PhaseFit(
         phase=phase,
         source=source,
-        family=fitted.family,
-        parameters=fitted.parameters,
+        family=shape.family,
+        parameters=shape.parameters,
         work=work,
-        unit_times=tuple(fitted.quantile(p) for p in grid()),
-        gain=gain,
-        level=level,
-        together=together(ordered, fitted, np.exp(log_units - before)),
+        unit_times=tuple(shape.fitted.quantile(p) for p in grid()),
+        gain=shape.gain,
+        level=shape.level,
+        together=together(ordered, shape.shares),
         samples=len(ordered),
         censored=sum(sample.censored for sample in ordered),
         weight=float(np.sum(weights)),
         since_s=ordered[begin].begin_s if begin else 0.0,
-        bic=bics,
+        bic=shape.bics,
+        spells=shape.spells,
     )
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How the time per byte of work is distributed, and what it follows.
+
+    `shares`: for each sample, the probability of what was seen or less, as it was forecast.
+    """
+
+    family: str
+    fitted: Fitted
+    shares: Array
+    bics: dict[str, float]
+    gain: float = 0.0
+    level: float = 0.0
+    spells: Spells | None = None
+
+    @property
+    def parameters(self) -> tuple[float, ...]:
+        return self.fitted.parameters
+
+
+def _steady_or_in_bursts(
+    samples: Sequence[Sample], log_units: Array, weights: Array, phase: str
+) -> _Shape:
+    """With a level that is followed, or with two states that last: whichever forecasts better."""
+    steady, log_score = _with_level(samples, log_units, weights, phase)
+    weight = float(np.sum(weights))
+    if weight < MIXTURE_AT_LEAST:
+        return steady
+    count = len(steady.parameters) + (steady.gain > 0)
+    steady_bic = count * math.log(weight) - 2.0 * log_score
+    mixture = fit("mixture", _with_prior(samples, np.exp(log_units), weights, phase))
+    found = in_spells(samples, log_units, weights, mixture)
+    bic = (len(mixture.parameters) + 1) * math.log(weight) - 2.0 * found.log_score
+    bics = {**steady.bics, "spells": steady.bics[steady.family] + bic - steady_bic}
+    if bic > steady_bic - WORTH_SPELLS:
+        return replace(steady, bics=bics)
+    return _Shape("spells", mixture, found.shares, bics, spells=found.spells)
+
+
+def _with_level(
+    samples: Sequence[Sample], log_units: Array, weights: Array, phase: str
+) -> tuple[_Shape, float]:
+    """The best family with the best gain, and its log-likelihood, one sample ahead."""
+    center = _median(log_units, weights)
+    gain = _best_gain(samples, log_units - center, weights)
+    before, level = levels(samples, log_units - center, gain)
+    units = np.exp(log_units - before)
+    fitted, bics = choose(_with_prior(samples, units, weights, phase))
+    censored = np.array([sample.censored for sample in samples])
+    terms = np.where(
+        censored,
+        np.log(np.maximum(fitted.sf(units), 1e-300)),
+        fitted.logpdf(units) + np.log(units),  # of the logarithm, so levels can be compared
+    )
+    shape = _Shape(fitted.family, fitted, fitted.cdf(units), bics, gain, level)
+    return shape, float(np.sum(weights * terms))
+
+
+class _InSpells(NamedTuple):
+    """`log_score`: weighted log-likelihood of each sample, forecast from those that ended."""
+
+    spells: Spells
+    log_score: float
+    shares: Array
+
+
+def in_spells(
+    samples: Sequence[Sample], log_units: Array, weights: Array, mixture: Fitted
+) -> _InSpells:
+    """The best of `LASTING_S`, with what is believed after the last sample."""
+    tried = [_filtered(samples, log_units, weights, mixture, each) for each in LASTING_S]
+    return max(tried, key=lambda one: one.log_score)
+
+
+def _filtered(
+    samples: Sequence[Sample], log_units: Array, weights: Array, mixture: Fitted, lasting_s: float
+) -> _InSpells:
+    parameters, share = mixture.parameters, slow_share(mixture.parameters)
+    state = Spells(lasting_s, share, samples[0].begin_s)
+    slow, under_way = np.zeros(len(samples)), list[tuple[float, int]]()
+
+    def end(state: Spells, i: int, end_s: float) -> Spells:
+        before = state.at(samples[i].begin_s, share)
+        return before.saw(float(log_units[i]), end_s, parameters, samples[i].censored)
+
+    for i, sample in enumerate(samples):
+        while under_way and under_way[0][0] <= sample.begin_s:
+            end_s, ended = heapq.heappop(under_way)
+            state = end(state, ended, end_s)
+        slow[i] = state.at(sample.begin_s, share).slow
+        heapq.heappush(under_way, (sample.begin_s + sample.elapsed_s, i))
+    while under_way:
+        end_s, ended = heapq.heappop(under_way)
+        state = end(state, ended, end_s)
+    both = np.array(
+        [likelihoods(float(log_units[i]), parameters, s.censored) for i, s in enumerate(samples)]
+    )
+    terms = np.log(np.maximum((1.0 - slow) * both[:, 0] + slow * both[:, 1], 1e-300))
+    longer = np.array([likelihoods(float(y), parameters, True) for y in log_units])
+    shares = 1.0 - (1.0 - slow) * longer[:, 0] - slow * longer[:, 1]
+    return _InSpells(state, float(np.sum(weights * terms)), shares)
 
 
 def choose(observed: Observed) -> tuple[Fitted, dict[str, float]]:
@@ -123,9 +233,9 @@ def levels(samples: Sequence[Sample], ratios: Array, gain: float) -> tuple[Array
     return before, level
 
 
-def together(samples: Sequence[Sample], fitted: Fitted, units: Array) -> float:
+def together(samples: Sequence[Sample], shares: Array) -> float:
     """Correlation of the normal scores of neighbours that were under way at the same time."""
-    share = np.clip(fitted.cdf(units), 1e-6, 1 - 1e-6)
+    share = np.clip(shares, 1e-6, 1 - 1e-6)
     pairs = [
         normal_quantile(float(share[i])) * normal_quantile(float(share[i + 1]))
         for i, (one, other) in enumerate(pairwise(samples))

@@ -13,8 +13,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     `elapsed_s` is how long it took or, when `censored`, how long it had taken when it was last
     seen or given up: then the time it would have taken is longer than that (right-censoring).
-    `ahead_bytes`: bytes of the same phase that were under way when it began. `beside_bytes`: bytes
-    on the other way to safety then (the flush beside a replication, and the other way round).
+    `ahead_bytes`: bytes of the same phase that were still to be moved when it began.
+    `beside_bytes`: those on the other way to safety then (the flush beside a replication, and the
+    other way round).
     """
 
     phase: str

@@ -59,6 +59,7 @@ def held_out(name: str, seed: int, *, first: int = 200, every: int = 50) -> list
     for begin in range(first, len(everything), every):
         model = Model(fit_all(everything[:begin]))
         for sample in everything[begin : begin + every]:
+            model.it_is(sample.begin_s)
             curve = model.whole(Leg("flush", sample.size_bytes))
             quantiles = tuple(curve.quantile(p) for p in LEVELS)
             made.append(Forecast("flush", sample.begin_s, quantiles, sample.elapsed_s))
