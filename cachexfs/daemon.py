@@ -17,6 +17,7 @@ import trio
 
 from cachexfs import mountstate
 from cachexfs.client import SOCKET_NAME
+from cachexfs.clock import Clock
 from cachexfs.config import ADOPT_AFTER_S, Config, read_secret
 from cachexfs.control import server
 from cachexfs.control.adopting import Adopter, TreeSink
@@ -119,7 +120,7 @@ def _compose(
     source = Source(wanted.source, tree, config.mount.pfs_timeout)
     sums = Sums(tree, tier)
     tracker = Tracker(tree, tier, sums, config.replication.replicas)
-    fence = _fence(config, wanted.source)
+    fence = _fence(config, wanted.source, tree.clock)
     publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch, fence=fence)
     replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, source)
     tracker.publisher, tracker.replicator = publisher, replicator
@@ -296,12 +297,12 @@ async def _until_told(stop: Callable[[], None]) -> None:
             stop()
 
 
-def _fence(config: Config, source: Path) -> Fence | None:
+def _fence(config: Config, source: Path, clock: Clock) -> Fence | None:
     """Where others hold replicas, they may commit them too."""
     if not config.has_cluster:
         return None
     adopt_after_s = config.peer.adopt_after if config.peer else ADOPT_AFTER_S
-    return Fence(source, config.node.name, adopt_after_s / 2)
+    return Fence(source, config.node.name, adopt_after_s / 2, clock)
 
 
 def _presence(

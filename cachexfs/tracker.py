@@ -168,7 +168,7 @@ class Tracker:
             return
         with self._tree.transaction():
             if node.life.settled < node.life.version:
-                node.settled_at_ns = time.time_ns()
+                node.settled_at_ns = self._tree.clock.now_ns()
                 status = self._tier.status(node.blob)
                 node.settled_as = Signature(status.st_size, status.st_mtime_ns)
                 self._held[node.ino] = self._take(node, Settled())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -92,7 +91,8 @@ class Reporter:
     def file(self, node: Node, *, forecast: bool = True) -> r.FileReport:
         """One file. Only files of ours have a state that can be less than durable."""
         life = node.life
-        age = (time.time_ns() - node.settled_at_ns) / 1e9 if node.settled_at_ns else 0.0
+        now_ns = self._tree.clock.now_ns()
+        age = (now_ns - node.settled_at_ns) / 1e9 if node.settled_at_ns else 0.0
         eta_replicated_s, eta_durable_s = self._outlooks.etas(node) if forecast else (None, None)
         return r.FileReport(
             path=os.fsdecode(self._tree.path_of(node)),
@@ -159,7 +159,8 @@ class Reporter:
 
     def _oldest_s(self, unsafe: list[Node]) -> float | None:
         settled = [node.settled_at_ns for node in unsafe if node.settled_at_ns]
-        return round((time.time_ns() - min(settled)) / 1e9, 3) if settled else None
+        now_ns = self._tree.clock.now_ns()
+        return round((now_ns - min(settled)) / 1e9, 3) if settled else None
 
     def _only_at_peers(self, files: list[Node]) -> list[r.Problem]:
         return [

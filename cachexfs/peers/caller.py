@@ -48,6 +48,7 @@ class Caller:
         nursery: trio.Nursery,
         on_push: Callable[[m.Message], None] = lambda message: None,
         on_back: Callable[[], None] = lambda: None,
+        on_time: Callable[[int], None] = lambda at_ns: None,
     ) -> None:
         self.member = member
         self.sent = 0
@@ -56,6 +57,7 @@ class Caller:
         self._nursery = nursery
         self._on_push = on_push
         self._on_back = on_back
+        self._on_time = on_time
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._stream: FrameStream | None = None
         self._connecting = trio.Lock()
@@ -102,9 +104,10 @@ class Caller:
     async def _connected(self) -> FrameStream:
         async with self._connecting:
             if self._stream is None:
-                stream, _, _ = await connect(
+                stream, welcome, _ = await connect(
                     self.member.address, self._identity, self._session, self.member.name
                 )
+                self._on_time(welcome.now_ns)
                 self._stream = stream
                 self._nursery.start_soon(self._receive, stream)
             return self._stream
@@ -129,6 +132,7 @@ class Caller:
                 await stream.aclose()
 
     def _take(self, message: m.Message) -> None:
+        self._on_time(getattr(message, "now_ns", 0))
         if isinstance(message, m.Superseded):
             self._on_push(message)
         elif (waiting := self._waiting.get(getattr(message, "id", -1))) is not None:

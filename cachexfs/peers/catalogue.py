@@ -6,8 +6,6 @@ path is right when its turn comes.
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 
 from cachexfs.durability.actions import (
@@ -79,7 +77,7 @@ class Catalogue:
             case Rename(_, old, new, exchange):
                 return [orders.Rename(volume, path(old), path(new), exchange)]
             case Unlink(_, slot) | Rmdir(_, slot):
-                return [orders.Unlink(volume, path(slot), time.time_ns())]
+                return [orders.Unlink(volume, path(slot), self._tree.clock.now_ns())]
             case Link(_, old, new):
                 return [orders.Link(volume, path(old), path(new))]
             case Mkdir(ino, slot) | Symlink(ino, slot):
@@ -98,7 +96,7 @@ class Catalogue:
 
     def bare(self, node: Node, path: bytes, version: int | None = None) -> m.Replica:
         """A directory or a symbolic link, which has no content."""
-        now = version or time.time_ns()
+        now = version or self._tree.clock.now_ns()
         return m.Replica(
             volume=self.volume,
             path=path,

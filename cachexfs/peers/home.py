@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import trio
 
+from cachexfs.clock import Clock
 from cachexfs.peers import messages as m
 from cachexfs.peers.paths import MAX_NAME_BYTES
 from cachexfs.peers.refusal import Refusal
@@ -28,6 +29,7 @@ class Home:
 
     def __init__(self, register: Register | None = None) -> None:
         self.register = register or Register()
+        self.clock = Clock()
         self._pushes: OrderedDict[str, Push] = OrderedDict()
 
     def answer(self, request: Request, node: str, push: Push) -> m.Message:
@@ -48,7 +50,8 @@ class Home:
         match request:
             case m.Register():
                 self._remember(node, push)
-                return m.Registered(request.id, self._register(key, request, node, now_s))
+                beaten_by = self._register(key, request, node, now_s)
+                return m.Registered(request.id, beaten_by, self.clock.now_ns())
             case m.Forget():
                 for name, stamp in request.names[:MAX_AT_ONCE]:
                     self.register.forget(key, name, stamp, now_s)
@@ -56,7 +59,8 @@ class Home:
             case m.Find():
                 entry = self.register.find(key, request.name, now_s)
                 found = [] if entry is None else [entry]
-                return m.Found(request.id, found, self.register.count_in(key))
+                count = self.register.count_in(key)
+                return m.Found(request.id, found, count, now_ns=self.clock.now_ns())
             case m.FindAll():
                 entries, more = self.register.listing(key, request.after, now_s)
                 return m.Found(request.id, entries, self.register.count_in(key), more)
@@ -67,6 +71,7 @@ class Home:
         beaten_by = []
         for entry in request.entries:
             _check(entry)
+            self.clock.heard(entry.stamp)
             try:
                 outcome = self.register.put(key, entry, now_s)
             except Full:

@@ -54,12 +54,14 @@ class Homes:
         nursery: trio.Nursery,
         on_superseded: Callable[[int, m.Entry], None] = lambda directory, entry: None,
         on_back: Callable[[str], None] = lambda name: None,
+        on_time: Callable[[int], None] = lambda at_ns: None,
     ) -> None:
         self.volume = volume
         self._identity = identity
         self._nursery = nursery
         self._on_superseded = on_superseded
         self._on_back = on_back
+        self._on_time = on_time
         self._members: dict[str, Member] = {}
         self._callers: dict[str, Caller] = {}
         self._known: OrderedDict[int, tuple[str, ...]] = OrderedDict()
@@ -198,6 +200,7 @@ class Homes:
                 self._nursery,
                 self._pushed,
                 lambda: self._on_back(name),
+                self._on_time,
             )
         return caller
 

@@ -122,6 +122,11 @@ class Manifest:
         )
         return [_row(row).replica for row in self._db.execute(query, (count,))]
 
+    def latest_ns(self) -> int:
+        """The latest close or deletion; 0 when there is none."""
+        (latest,) = self._db.execute("SELECT max(closed_at_ns) FROM replica").fetchone()
+        return latest or 0
+
     def data_files(self) -> set[int]:
         """Every data file that some row refers to."""
         query = "SELECT DISTINCT data FROM replica WHERE data IS NOT NULL"

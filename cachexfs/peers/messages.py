@@ -122,12 +122,14 @@ class Welcome(_Message, frozen=True):
 
     `done_id` is the last order of this session that was carried out here (0: none), whether or not
     the answer arrived; `refused` names those up to it that were not done, as (id, code, detail).
+    `now_ns`, here and elsewhere: how far the peer's clock is (`cachexfs.clock`).
     """
 
     free_bytes: Count
     done_id: Count = 0
     refused: list[tuple[int, str, str]] = []
     owners: Count = 0
+    now_ns: TimeNs = 0
 
 
 # --- orders of an owner; each is answered by Ack or Refused -------------------------------------
@@ -394,6 +396,7 @@ class Pong(_Message, frozen=True):
     id: Count
     free_bytes: Count
     owners: Count = 0
+    now_ns: TimeNs = 0
 
 
 class Described(_Message, frozen=True):
@@ -408,6 +411,7 @@ class Registered(_Message, frozen=True):
 
     id: Count
     beaten_by: list[Entry] = []
+    now_ns: TimeNs = 0
 
 
 class Found(_Message, frozen=True):
@@ -417,6 +421,7 @@ class Found(_Message, frozen=True):
     entries: list[Entry]
     in_directory: Count
     more: bool = False
+    now_ns: TimeNs = 0
 
 
 class Superseded(_Message, frozen=True):

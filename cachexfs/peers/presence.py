@@ -53,6 +53,7 @@ class Presence:
         self._members: tuple[Member, ...] = config.peers
         self._identity = Identity(node, secret, contexts.client)
         self._homes: Homes | None = None
+        self._on_time = tree.clock.heard
         self._whereabouts: Whereabouts | None = None
         catalogue = Catalogue(tree, tier, node, volume, root_ino)
         self._volume = volume
@@ -85,6 +86,7 @@ class Presence:
                 nursery,
                 self.registrar.superseded,
                 self._came_back,
+                self._on_time,
             )
             node = self._config.node.name
             self._whereabouts = Whereabouts(self._homes, node, self.registrar.address)

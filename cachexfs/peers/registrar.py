@@ -12,7 +12,6 @@ not answer within `homes.WAIT_S`: then it is told when they do.
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
@@ -95,7 +94,7 @@ class Registrar:
 
     def changed(self, slot: Slot) -> None:
         """A program changed what a name stands for, or settled it."""
-        self._stamps[slot] = max(time.time_ns(), self._stamps.get(slot, 0) + 1)
+        self._stamps[slot] = max(self._tree.clock.now_ns(), self._stamps.get(slot, 0) + 1)
         self._new.add(slot)
         self.look_now(slot)
 

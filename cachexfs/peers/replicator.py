@@ -349,6 +349,7 @@ class Replicator:
             self._secret,
             on_done=partial(self._done, member.name),
             on_forgotten=partial(self._forgotten, member.name),
+            on_time=self._tree.clock.heard,
             ssl_context=self._ssl_context,
             compression=self._compression,
         )

@@ -47,7 +47,8 @@ class PeerLink:
 
     `on_done(order, outcome)` is called once for every order, in the order of `submit`.
     `on_forgotten()` is called when the peer comes back without what it had acknowledged (its store
-    was lost): whoever counted on it as a replica must not do so any more.
+    was lost): whoever counted on it as a replica must not do so any more. `on_time(at_ns)` is told
+    how far the peer's clock is.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class PeerLink:
         *,
         on_done: Callable[[Order, Outcome], None],
         on_forgotten: Callable[[], None] = lambda: None,
+        on_time: Callable[[int], None] = lambda at_ns: None,
         ssl_context: ssl.SSLContext | None = None,
         compression: Compression = "off",
     ) -> None:
@@ -71,6 +73,7 @@ class PeerLink:
         self._session = secrets.token_bytes(SESSION_BYTES)
         self._on_done = on_done
         self._on_forgotten = on_forgotten
+        self._on_time = on_time
         self._compression = compression
         self._limiter = trio.CapacityLimiter(READERS)
         self._line = Line()
@@ -140,6 +143,7 @@ class PeerLink:
 
     async def _connected(self, stream: FrameStream, welcome: m.Welcome) -> None:
         self.free_bytes, self.owners = welcome.free_bytes, welcome.owners
+        self._on_time(welcome.now_ns)
         self._close_contents()
         if self._line.forgotten_by(welcome):
             self._on_forgotten()
@@ -179,6 +183,7 @@ class PeerLink:
                 raise RemoteProtocolError("a chunk that nobody asked for")
             if isinstance(message, m.Pong):
                 self.free_bytes, self.owners = message.free_bytes, message.owners
+                self._on_time(message.now_ns)
                 if not self._line.waits_for_answer:
                     self._healthy()
             else:

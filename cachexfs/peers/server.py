@@ -70,6 +70,7 @@ class PeerServer:
 
     def __post_init__(self) -> None:
         self.group = GroupCommit(self.store.apply, self.limiter)
+        self.home.clock.heard(self.store.latest_ns)
         self._admission = Admission(MAX_CONNECTIONS)
 
     async def handle(self, transport: trio.abc.Stream) -> None:
@@ -164,7 +165,8 @@ class _Conversation:
         done = await self._server.in_thread(lambda: store.progress(self._session))
         free_bytes = await self._free_bytes()
         owners = len(self._server.owners)
-        await self._stream.send(m.Welcome(free_bytes, done.done_id, done.refused, owners))
+        now_ns = self._server.home.clock.now_ns()
+        await self._stream.send(m.Welcome(free_bytes, done.done_id, done.refused, owners, now_ns))
 
     async def _free_bytes(self) -> int:
         store = self._server.store
@@ -193,7 +195,8 @@ class _Conversation:
                 case m.Ping():
                     self._heard()
                     free_bytes, owners = await self._free_bytes(), len(self._server.owners)
-                    await self._stream.send(m.Pong(message.id, free_bytes, owners))
+                    now_ns = self._server.home.clock.now_ns()
+                    await self._stream.send(m.Pong(message.id, free_bytes, owners, now_ns))
                 case m.Register() | m.Forget() | m.Find() | m.FindAll():
                     home = self._server.home
                     await self._stream.send(home.answer(message, self._node, self._tell))
@@ -211,6 +214,9 @@ class _Conversation:
         self._heard()
         if isinstance(message, m.Offer):
             self._server.owners.add(self._node)
+            self._server.home.clock.heard(message.replica.closed_at_ns)
+        elif isinstance(message, m.Unlink):
+            self._server.home.clock.heard(message.at_ns)
         await self._to_carry.send(message)
 
     async def _chunk(self, data: m.Data | m.Ahead, payload_bytes: int) -> Chunk:

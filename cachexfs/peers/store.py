@@ -95,6 +95,12 @@ class Store:
         disk = os.statvfs(self._data)
         return self._room.free_bytes(max(0, disk.f_bavail * disk.f_frsize - DISK_RESERVE_BYTES))
 
+    @property
+    def latest_ns(self) -> int:
+        """When the last of what is known here was closed or deleted; 0 when nothing is."""
+        with self._lock:
+            return self._manifest.latest_ns()
+
     # --- putting --------------------------------------------------------------------------------
 
     def offer(self, replica: m.Replica, session: bytes, draft: Draft | None = None) -> Part | None:

@@ -9,12 +9,12 @@ meanwhile, and leaves it as it is.
 from __future__ import annotations
 
 import errno
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from cachexfs import claims
+from cachexfs.clock import Clock
 
 
 class Adopted(Exception):
@@ -24,8 +24,9 @@ class Adopted(Exception):
 class Fence:
     """`node`: this owner. `after_s`: the age from which on a claim is needed."""
 
-    def __init__(self, source: Path, node: str, after_s: float) -> None:
+    def __init__(self, source: Path, node: str, after_s: float, clock: Clock) -> None:
         self._source = source
+        self._clock = clock
         self._node = node
         self._after_s = after_s
 
@@ -37,7 +38,7 @@ class Fence:
     @contextmanager
     def around_commit(self, settled_at_ns: int, size_bytes: int) -> Iterator[None]:
         """For the time of a commit, in its thread. Raises `Adopted`, OSError (EBUSY: wait)."""
-        if not settled_at_ns or time.time_ns() - settled_at_ns < self._after_s * 1e9:
+        if not settled_at_ns or self._clock.now_ns() - settled_at_ns < self._after_s * 1e9:
             yield
             return
         claims.mark(self._source)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
+from cachexfs.clock import Clock
 from cachexfs.durability.actions import Slot
 from cachexfs.ram.journal import Journal
 from cachexfs.ram.node import ROOT, Kind, Node, Origin, Signature
@@ -51,6 +52,9 @@ class Tree:
         """Whether nodes that are known only from the source are journaled too: they must be where
         the mount outlives the daemon, since the kernel goes on using their numbers."""
         self.nodes: dict[int, Node] = {node.ino: node for node in journal.nodes()}
+        self.clock = Clock()
+        """By which changes of contents and names are dated."""
+        self.clock.heard(max((node.settled_at_ns for node in self.nodes.values()), default=0))
         self._bindings: dict[int, dict[bytes, Binding]] = {}
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
         self._holding = {n.ino for n in self.nodes.values() if n.kind == "directory"}

@@ -14,6 +14,7 @@ import trio
 from peering import replica, store_at
 
 from cachexfs import claims
+from cachexfs.clock import Clock
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import adoption, committing
 from cachexfs.peers.batch import Put, Step
@@ -211,7 +212,7 @@ async def test_a_directory_without_the_mark_is_not_written_to(stage: Stage, tmp_
 async def test_an_owner_that_returns_finds_the_claim(stage: Stage) -> None:
     stage.p.hold(stage.source, b"f", b"f")
     version = WHEN_NS + 1
-    fence = Fence(stage.source, "owner", after_s=0.0)
+    fence = Fence(stage.source, "owner", 0.0, Clock())
     await stage.p.adoption.look()
     with pytest.raises(Adopted), fence.around_commit(version, 1):
         raise AssertionError
