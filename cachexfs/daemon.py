@@ -116,6 +116,7 @@ def _compose(
     epoch = _epoch(journal, wanted.source)
     tree = Tree(journal)
     is_taken_over = _saved_init(wanted, journal) is not None
+    tier.use_overflow(_overflow(config, wanted, epoch))  # before it is asked what is missing
     missing = revive(tree, tier, is_taken_over=is_taken_over)
     source = Source(wanted.source, tree, config.mount.pfs_timeout)
     sums = Sums(tree, tier)
@@ -131,7 +132,6 @@ def _compose(
     prewarm = None
     if config.ram.prewarm and not tmpfs.has_huge_pages(tier.root):
         prewarm = tier.prewarm = tracker.prewarm = Prewarm(tier, tree.path_of)
-    tier.use_overflow(_overflow(config, wanted, epoch))
     for node in missing:
         tracker.evicted(node)
 
