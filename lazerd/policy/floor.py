@@ -11,7 +11,6 @@ from collections.abc import Callable
 from lazerd.model.cluster import Cluster, Placement
 from lazerd.model.job import Job, JobSpec, Phase
 from lazerd.policy.alarms import Alarm, Alarms
-from lazerd.policy.deferral import limit_s
 from lazerd.policy.line import Line
 from lazerd.policy.names import Policy
 from lazerd.policy.orders import NEVER, work_left_s
@@ -33,6 +32,7 @@ class Floor:
     def __init__(self, cluster: Cluster, policy: Policy) -> None:
         self.cluster = cluster
         self.variant = policy.variant
+        self.prices = policy.prices
         self.order = policy.order()
         self.remaining = policy.source()
         self.setups = Setups()
@@ -75,7 +75,7 @@ class Floor:
         job.key = -NEVER if job.is_elder else key
         self.line.add(job)
         if self.variant.defers and not job.is_elder:
-            self.alarms.set(now_s + limit_s(job), Alarm.DUE, job)
+            self.alarms.set(now_s + self.prices.limit_s(job), Alarm.DUE, job)
         if not job.is_elder:
             self.alarms.set(now_s + patience_s(job), Alarm.ELDER, job)
             self.alarms.set(self.order.promoted_at(job), Alarm.PROMOTED, job)

@@ -8,6 +8,7 @@ from enum import Enum
 
 from lazerd.policy.attained import Las
 from lazerd.policy.classes import Classes
+from lazerd.policy.deferral import GUESSED, TOLD, Prices
 from lazerd.policy.gittins import Gittins
 from lazerd.policy.orders import Fifo, Order, Sjf, Srsf, Srtf
 from lazerd.policy.variants import EAGER, LAZER, NOSETUP, STAYING, Variant, exempt
@@ -27,12 +28,16 @@ class Information(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An order, a variant, and the source of durations; `order` makes a new one for an engine."""
+    """An order, a variant, the source of durations, and what a preemption costs by them.
+
+    `order` and `source` make new ones for an engine.
+    """
 
     name: str
     order: Callable[[], Order]
     variant: Variant
     source: Callable[[], Remaining]
+    prices: Prices
 
 
 ORDERS: dict[str, Callable[[Variant], Order]] = {
@@ -53,6 +58,12 @@ SOURCES: dict[Information, Callable[[], Remaining]] = {
     Information.NONE: Everybody,
 }
 
+PRICES = {
+    Information.GIVEN: TOLD,
+    Information.HISTORY: GUESSED,
+    Information.NONE: GUESSED,
+}
+
 BEST = {
     Information.GIVEN: "srsf",
     Information.HISTORY: "gittins",
@@ -68,7 +79,8 @@ def policy_named(name: str, information: Information = Information.GIVEN) -> Pol
     order, _, variant = name.partition("/")
     if name == LAZER.name:
         order, variant = BEST[information], LAZER.name
-    return Policy(name, _order(order, _variant(variant)), _variant(variant), SOURCES[information])
+    rule = _variant(variant)
+    return Policy(name, _order(order, rule), rule, SOURCES[information], PRICES[information])
 
 
 def _variant(name: str) -> Variant:

@@ -9,7 +9,7 @@ from lazerd.model.cluster import Placement
 from lazerd.model.job import Job
 from lazerd.model.weighing import Moment, Weighing
 from lazerd.policy.backfill import Reservation
-from lazerd.policy.deferral import least_price_s, limit_s, pays_to_wait, price_s, relief_s
+from lazerd.policy.deferral import pays_to_wait, relief_s
 from lazerd.policy.floor import Floor
 from lazerd.policy.moments import candidates
 from lazerd.policy.orders import NEVER
@@ -105,13 +105,14 @@ class Orchestrator:
         """Whether no victim at all can be worth it, so that none need be looked at."""
         if not self._floor.variant.defers or job.is_due or self._fits_soon(job):
             return False
-        return self.relief_s() <= least_price_s(job, self._floor.least_setup_s)
+        return self.relief_s() <= self._floor.prices.least_price_s(job, self._floor.least_setup_s)
 
     def _fits_soon(self, job: Job) -> bool:
         return self._floor.cluster.fit_soon(job.spec.gpus) is not None
 
     def _is_worth_it(self, job: Job, victim: Job) -> bool:
-        if not job.is_due and self.relief_s() <= price_s(job, victim, self._now_s):
+        price_s = self._floor.prices.price_s(job, victim, self._now_s)
+        if not job.is_due and self.relief_s() <= price_s:
             return False
         lost = lost_s(victim, self._now_s)
         if lost == 0:
@@ -150,7 +151,7 @@ class Orchestrator:
             relief_s=relief,
             price_s=now[0].delay_s if now else NEVER,
             waited_s=now_s - job.since_s,
-            limit_s=limit_s(job),
+            limit_s=self._floor.prices.limit_s(job),
             chosen=chosen,
             others=tuple(moment for moment in moments if moment is not chosen),
         )
