@@ -41,7 +41,10 @@ from cachexfs.peers import adoption, members, tls
 from cachexfs.peers.membership import Membership, resolve
 from cachexfs.peers.presence import Presence
 from cachexfs.peers.replicator import NoPartners, Replicator
+from cachexfs.pfs.directories import Root, open_root
 from cachexfs.pfs.fence import Fence
+from cachexfs.pfs.health import is_trouble
+from cachexfs.pfs.landmark import Landmark
 from cachexfs.pfs.problems import PublishingProblems
 from cachexfs.pfs.publisher import Publisher
 from cachexfs.pfs.source import Source
@@ -77,6 +80,7 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
     mountstate.prepare(state)
     lock = mountstate.lock(state)
     secret = read_secret(config) if config.has_cluster else b""
+    root = await _root_of(wanted.source, config.mount.pfs_timeout)
     tier = open_tier(state, config.ram_limit_bytes, huge_pages=config.ram.huge_pages)
     journal = Journal(tier.root / "journal.db")
     keeper = Keeper(state)
@@ -89,7 +93,7 @@ async def run(config: Config, wanted: Wanted, ready: Callable[[], None]) -> None
 
     try:
         keeper.open()
-        mount = _compose(config, wanted, state, tier, journal, secret, keeper)
+        mount = _compose(config, wanted, state, tier, journal, secret, keeper, root)
         keep = mount.has_unsafe_files()
         _protect()
         await mount.serve(serving)
@@ -112,18 +116,23 @@ def _compose(
     journal: Journal,
     secret: bytes,
     keeper: Keeper,
+    root: Root | None,
 ) -> _Mount:
     epoch = _epoch(journal, wanted.source)
     tree = Tree(journal)
     is_taken_over = _saved_init(wanted, journal) is not None
-    tier.use_overflow(_overflow(config, wanted, epoch))  # before it is asked what is missing
+    is_seen = root is not None or config.spill is not None
+    blobs = None if is_seen else [node.blob for node in tree.nodes.values() if node.blob]
+    # Before it is asked what is missing.
+    tier.use_overflow(_overflow(config, wanted, epoch), blobs)
     missing = revive(tree, tier, is_taken_over=is_taken_over)
-    source = Source(wanted.source, tree, config.mount.pfs_timeout)
+    source = Source(wanted.source, tree, config.mount.pfs_timeout, root)
+    landmark = Landmark(source.directories, journal, tree)
     sums = Sums(tree, tier)
     tracker = Tracker(tree, tier, sums, config.replication.replicas)
     fence = _fence(config, wanted.source, tree.clock)
     publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch, fence=fence)
-    replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, source)
+    replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, landmark)
     tracker.publisher, tracker.replicator = publisher, replicator
     ways = _ways(config, keeper, tree, replicator)
     tracker.ways = ways
@@ -135,7 +144,7 @@ def _compose(
     for node in missing:
         tracker.evicted(node)
 
-    presence = _presence(config, wanted, tree, tier, sums, room, secret, source)
+    presence = _presence(config, wanted, tree, tier, sums, room, secret, landmark)
     membership = _membership(config, replicator, presence)
     fetching = presence.fetching if presence else None
     files = OpenFiles(tree, tier, source, tracker, room, fetching)
@@ -178,7 +187,7 @@ def _compose(
     )
     return _Mount(
         opened, handover, tree, tracker, publisher, replicator, membership, presence, fence, source,
-        view, socket, verbs, prewarm, ways, keeper,
+        view, socket, verbs, prewarm, ways, keeper, landmark,
     )  # fmt: skip
 
 
@@ -251,6 +260,7 @@ class _Mount:
     prewarm: Prewarm | None
     ways: Ways
     keeper: Keeper
+    landmark: Landmark
 
     async def serve(self, ready: Callable[[], None]) -> None:
         """Mount, and run every task until the file system is unmounted."""
@@ -266,6 +276,7 @@ class _Mount:
                 for task in (
                     self.membership.run,
                     self.source.watch,
+                    self._reach_root,
                     self.view.scout,
                     self.tracker.insist,
                     self.tracker.recheck,
@@ -284,6 +295,11 @@ class _Mount:
         finally:
             self.session.close()
 
+    async def _reach_root(self) -> None:
+        """The source may be silent when the mount begins."""
+        await self.source.insist(self.source.directories.ensure_root)
+        self.landmark.note()
+
     def has_unsafe_files(self) -> bool:
         """Whether the RAM tier or its journal is still needed."""
         unsafe = any(n.names and n.state < State.DURABLE for n in self.tree.captured())
@@ -295,6 +311,18 @@ async def _until_told(stop: Callable[[], None]) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for _ in signals:
             stop()
+
+
+async def _root_of(source: Path, timeout_s: float) -> Root | None:
+    """The source, opened; None when it does not answer, or is ill. Raises `CacheXError`."""
+    with trio.move_on_after(timeout_s):
+        try:
+            return await trio.to_thread.run_sync(open_root, source, abandon_on_cancel=True)
+        except OSError as error:
+            if not is_trouble(error):
+                raise CacheXError(f"SOURCE {source}: {error.strerror}") from None
+    log.warning("%s does not answer; it is waited for while the mount serves", source)
+    return None
 
 
 def _fence(config: Config, source: Path, clock: Clock) -> Fence | None:
@@ -313,14 +341,13 @@ def _presence(
     sums: Sums,
     room: Room,
     secret: bytes,
-    source: Source,
+    landmark: Landmark,
 ) -> Presence | None:
     """None for a mount that is alone: it asks nobody and tells nobody."""
     if not config.has_cluster or not config.members.visible:
         return None
-    root_ino = source.directories.root_origin.ino
     return Presence(
-        config, tree, tier, sums, room, secret, volume=str(wanted.source), root_ino=root_ino
+        config, tree, tier, sums, room, secret, volume=str(wanted.source), root_ino=landmark.ino
     )
 
 
@@ -346,7 +373,7 @@ def _replicator(
     journal: Journal,
     tracker: Tracker,
     secret: bytes,
-    source: Source,
+    landmark: Landmark,
 ) -> Replicator | NoPartners:
     if not config.has_cluster or config.policy.path == "direct":
         return NoPartners()
@@ -359,7 +386,7 @@ def _replicator(
         node=config.node.name,
         rack=config.node.rack,
         volume=str(wanted.source),
-        root_ino=source.directories.root_origin.ino,
+        root_ino=landmark.ino,
         partners=config.partners,
         copies=config.replication.replicas,
         secret=secret,

@@ -30,7 +30,7 @@ _IGNORED = frozenset((
 # fmt: on
 """Options of mount(8) and fstab(5) that are not for the file system."""
 SOURCE_ANSWERS_S = 10.0
-"""A source that is silent for so long cannot be mounted now, and the command says so."""
+"""A source that is silent for so long is not waited for."""
 
 _PASSED_ON = {"ro", "noexec", "nosuid", "nodev", "noatime", "allow_other", "default_permissions"}
 
@@ -94,7 +94,7 @@ def check(config: Config, source: Path, mountpoint: Path) -> tuple[Path, Path]:
     """The two directories as absolute paths. Raises `UsageError` for what cannot be mounted."""
     if not Path("/dev/fuse").exists():
         raise CacheXError("there is no /dev/fuse: load the fuse module, or pass the device in")
-    source = _source(source)
+    source = _source(source, may_be_silent=config.has_cluster)
     mountpoint = _directory(mountpoint, "MOUNTPOINT")
     if source == mountpoint or source in mountpoint.parents or mountpoint in source.parents:
         raise UsageError(f"SOURCE {source} and MOUNTPOINT {mountpoint} must not contain each other")
@@ -107,8 +107,8 @@ def check(config: Config, source: Path, mountpoint: Path) -> tuple[Path, Path]:
     return source, mountpoint
 
 
-def _must_answer(source: Path) -> None:
-    """Raise `CacheXError` when the source is silent.
+def _answers(source: Path) -> bool:
+    """Whether the source is not silent.
 
     A child process asks, and is left behind if need be: a call to a dead file system may not even
     be killed, and holds up the end of its process. statvfs is never answered from memory.
@@ -121,13 +121,18 @@ def _must_answer(source: Path) -> None:
     except subprocess.TimeoutExpired:
         asking.kill()
         asking.returncode = 0  # not waited for
-        raise CacheXError(
-            f"SOURCE {source} has not answered for {SOURCE_ANSWERS_S:.0f} s"
-        ) from None
+        return False
+    return True
 
 
-def _source(path: Path) -> Path:
-    _must_answer(Path(os.path.abspath(path)))  # not resolve(), which asks
+def _source(path: Path, *, may_be_silent: bool) -> Path:
+    absolute = Path(os.path.abspath(path))  # not resolve(), which asks
+    if not _answers(absolute):
+        silence = f"SOURCE {absolute} has not answered for {SOURCE_ANSWERS_S:.0f} s"
+        if not may_be_silent:
+            raise CacheXError(f"{silence}, and there are no members that could stand in for it")
+        click.echo(f"cachexfs: {silence}: mounted without it until it does", err=True)
+        return absolute
     source = _directory(path, "SOURCE")
     if not os.access(source, os.R_OK | os.W_OK | os.X_OK):
         raise UsageError(f"SOURCE {source} cannot be read and written by this user")

@@ -6,6 +6,8 @@ path is right when its turn comes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from cachexfs.durability.actions import (
@@ -28,7 +30,14 @@ from cachexfs.ram.tree import Tree
 class Catalogue:
     """Describes the nodes of one mount for its peers."""
 
-    def __init__(self, tree: Tree, tier: Tier, node: str, volume: str, root_ino: int = 0) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        tier: Tier,
+        node: str,
+        volume: str,
+        root_ino: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._root_ino = root_ino
         self._tree = tree
         self._tier = tier
@@ -66,7 +75,7 @@ class Catalogue:
     def number_of(self, parent: int) -> int | None:
         """The number of a directory on the shared file system; None while it is not there."""
         if parent == ROOT:
-            return self._root_ino
+            return self._root_ino() or None
         node = self._tree.nodes.get(parent)
         return node.origin.ino if node is not None and node.origin is not None else None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cachexfs.peers.homes import Homes
 from cachexfs.peers.messages import Entry
 from cachexfs.ram.node import ROOT, Node
@@ -11,7 +13,7 @@ from cachexfs.ram.remote import Remote
 class Elsewhere:
     """Asks the homes about names. `homes` is set when the daemon serves."""
 
-    def __init__(self, node: str, root_ino: int) -> None:
+    def __init__(self, node: str, root_ino: Callable[[], int]) -> None:
         self.homes: Homes | None = None
         self._node = node
         self._root_ino = root_ino
@@ -35,7 +37,7 @@ class Elsewhere:
 
     def _number(self, parent: Node) -> int | None:
         if parent.ino == ROOT:
-            return self._root_ino
+            return self._root_ino() or None
         return parent.origin.ino if parent.origin is not None else None
 
     def _of_others(self, entry: Entry) -> Remote | None:

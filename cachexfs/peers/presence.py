@@ -1,14 +1,14 @@
 """A mount among others: what it tells, what it asks, what it serves and what it fetches.
 
-Puts the parts together, and runs them; `node`, `root_ino` and `volume` are what others know this
-mount and its source by.
+Puts the parts together, and runs them; `node`, `root_ino` (0: not known yet) and `volume` are what
+others know this mount and its source by.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -46,7 +46,7 @@ class Presence:
         secret: bytes,
         *,
         volume: str,
-        root_ino: int,
+        root_ino: Callable[[], int],
     ) -> None:
         node, contexts = config.node.name, tls.contexts(config.security)
         self._config = config

@@ -15,7 +15,7 @@ import logging
 import math
 import os
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -100,7 +100,7 @@ class Replicator:
         node: str,
         rack: str,
         volume: str,
-        root_ino: int = 0,
+        root_ino: Callable[[], int] = lambda: 0,
         partners: Sequence[Member],
         copies: int,
         secret: bytes,

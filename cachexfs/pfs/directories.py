@@ -1,7 +1,8 @@
 """Descriptors of directories on the shared file system, found by identity, not by path.
 
 An open descriptor follows its directory through every rename, by whichever node; so a directory
-that has work pending is kept open. Runs in threads: every call may wait for the file system.
+that has work pending is kept open. Runs in threads: every call may wait for the file system, which
+may be silent when the mount begins: then its root is opened by whoever gets an answer first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
+from typing import NamedTuple
 
 from cachexfs.durability.actions import Slot
 from cachexfs.ram.node import ROOT, Origin
@@ -22,21 +24,48 @@ MAX_OPEN = 4096
 _FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Directories:
-    """Directory descriptors by the mount's inode number."""
+class Root(NamedTuple):
+    """The source itself: a descriptor of it, and what it was when that was opened."""
 
-    def __init__(self, source: Path, tree: Tree) -> None:
+    fd: int
+    status: os.stat_result
+
+
+def open_root(source: Path) -> Root:
+    """Open the source. Raises OSError."""
+    fd = os.open(source, _FLAGS)
+    try:
+        return Root(fd, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+class Directories:
+    """Directory descriptors by the mount's inode number. `root`: None while it is not open."""
+
+    def __init__(self, source: Path, tree: Tree, root: Root | None = None) -> None:
+        self._source = source
         self._tree = tree
         self._lock = threading.Lock()
         self._open: OrderedDict[int, int] = OrderedDict()
-        self._root = os.open(source, _FLAGS)
-        status = os.fstat(self._root)
-        self.root_origin = Origin(status.st_dev, status.st_ino)
+        self.root = root
+
+    def ensure_root(self) -> Root:
+        """The root, opened now if it is not. Raises OSError."""
+        if self.root is None:
+            opened = open_root(self._source)
+            with self._lock:
+                if self.root is None:
+                    self.root = opened
+                else:  # another thread was first
+                    os.close(opened.fd)
+        return self.root
 
     def close(self) -> None:
         """Close every descriptor."""
         with self._lock:
-            for fd in (*self._open.values(), self._root):
+            for fd in (*self._open.values(), *([self.root.fd] if self.root else [])):
                 os.close(fd)
             self._open.clear()
 
@@ -45,9 +74,9 @@ class Directories:
 
         Raises FileNotFoundError when the directory is not where it was, OSError otherwise.
         """
+        if ino == ROOT:
+            return os.dup(self.ensure_root().fd)
         with self._lock:
-            if ino == ROOT:
-                return os.dup(self._root)
             if (kept := self._open.get(ino)) is not None:
                 self._open.move_to_end(ino)
                 return os.dup(kept)

@@ -22,7 +22,7 @@ import trio
 
 from cachexfs.durability.actions import Slot
 from cachexfs.pfs import renameat2
-from cachexfs.pfs.directories import Directories
+from cachexfs.pfs.directories import Directories, Root
 from cachexfs.pfs.health import Health, is_trouble
 from cachexfs.pfs.patience import Patience
 from cachexfs.ram.attributes import Changes, apply, read_xattrs
@@ -55,10 +55,10 @@ class _Place(NamedTuple):
 class Source:
     """The source directory. Raises OSError as the file system does, `SourceBlocked` for silence."""
 
-    def __init__(self, path: Path, tree: Tree, timeout_s: float) -> None:
+    def __init__(self, path: Path, tree: Tree, timeout_s: float, root: Root | None = None) -> None:
         self.path = path
         self.health = Health(timeout_s, time.monotonic)
-        self.directories = Directories(path, tree)
+        self.directories = Directories(path, tree, root)
         self._patience = Patience(self.health, timeout_s)
         self.work = self._patience.work
 
@@ -66,7 +66,7 @@ class Source:
         """Look at the root from time to time, so that silence is noticed, and its end."""
         await self._patience.watch(lambda: self._stat_of(_Place(ROOT, None, None)))
 
-    async def insist(self, call: Callable[[], None]) -> None:
+    async def insist(self, call: Callable[[], object]) -> None:
         """Do something there in the background, and try again until it works."""
         while True:
             try:

@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -60,12 +60,16 @@ class Tier:
         self._overflowed: set[int] = set()
         self._next = 1 + max((int(path.name) for path in self._data.iterdir()), default=0)
 
-    def use_overflow(self, directory: Path) -> None:
+    def use_overflow(self, directory: Path, unseen: Iterable[int] | None = None) -> None:
         """Name the directory for blobs without room; it is made when it is needed.
 
-        Blobs that an earlier daemon moved there are found again.
+        Blobs that an earlier daemon moved there are found again. Where it cannot be looked at,
+        `unseen` are the blobs that there should be: those that are not here are taken to be there.
         """
         self.overflow_dir = directory
+        if unseen is not None:
+            self._overflowed = {blob for blob in unseen if not (self._data / str(blob)).exists()}
+            return
         found = directory.iterdir() if directory.is_dir() else iter(())
         self._overflowed = {int(path.name) for path in found if path.name.isdecimal()}
         self._next = max([self._next, *(number + 1 for number in self._overflowed)])
@@ -103,7 +107,7 @@ class Tier:
 
     def holds(self, blob: int) -> bool:
         """Whether the blob is still there."""
-        return self.path(blob).exists()
+        return blob in self._overflowed or self.path(blob).exists()
 
     def is_overflowed(self, blob: int) -> bool:
         """Whether a blob lives outside the RAM."""
