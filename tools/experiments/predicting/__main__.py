@@ -1,0 +1,96 @@
+"""`tools/experiments/predict`: the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from cachexfs.errors import CacheXError
+from tools.experiments.predicting import deaths, figures, held, paths, replay, sweep, writes
+
+_out = click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("predict-results"),
+    show_default=True, help="Directory for results.json, table.md and figure.png.",
+)  # fmt: skip
+_quick = click.option("--quick", is_flag=True, help="About a minute: whether it works at all.")
+
+
+@click.group()
+def main() -> None:
+    """How well the durability model forecasts, on real mounts. Needs root and GlusterFS."""
+
+
+@main.command("writes")
+@click.option("--minutes", type=float, help="Of writing, in all [default: 13.8].")
+@_quick
+@_out
+def writes_(minutes: float | None, quick: bool, out: Path) -> None:
+    """Completion times of ordinary writes and their phases, steady and in bursts."""
+    plan = _planned(writes.Plan(), writes.QUICK, quick, minutes)
+    log = _performed(lambda: writes.perform(plan, _say))
+    made = writes.held(log)
+    rows = held.rows(made)
+    _save(out, {"plan": plan, "rows": rows, "forecasts": made, "busy": log.busy})
+    figures.draw_writes(out / "figure.png", made, rows, log.busy)
+    _finish(out, held.as_table(rows))
+
+
+@main.command("paths")
+@_quick
+@_out
+def paths_(quick: bool, out: Path) -> None:
+    """Which path auto takes in a sweep of speeds and load, beside the time of each path."""
+    plan = paths.QUICK if quick else paths.Plan()
+    cells = _performed(lambda: paths.perform(plan, _say))
+    _save(out, {"plan": plan, "total": sweep.total(cells), "cells": cells})
+    figures.draw_paths(out / "figure.png", cells)
+    _finish(out, sweep.as_table(cells))
+
+
+@main.command("deaths")
+@click.option("--minutes", type=float, help="Of saving [default: 8].")
+@_quick
+@_out
+def deaths_(minutes: float | None, quick: bool, out: Path) -> None:
+    """What 500 deaths lose over a measured run, beside what was forecast before it."""
+    plan = _planned(deaths.Plan(), deaths.QUICK, quick, minutes)
+    run = _performed(lambda: deaths.perform(plan, _say))
+    _save(out, {"plan": plan, "verdicts": run.verdicts, "saves": run.saves})
+    figures.draw_deaths(out / "figure.png", run)
+    _finish(out, replay.as_table(run.verdicts))
+
+
+def _planned(full: Any, quick_one: Any, quick: bool, minutes: float | None) -> Any:
+    plan = quick_one if quick else full
+    return plan if minutes is None else msgspec.structs.replace(plan, minutes=minutes)
+
+
+def _performed(perform: Callable[[], Any]) -> Any:
+    try:
+        return perform()
+    except CacheXError as error:
+        _say(str(error))
+        sys.exit(error.exit_code)
+
+
+def _save(out: Path, results: dict[str, Any]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "results.json").write_bytes(msgspec.json.encode(results))
+
+
+def _finish(out: Path, table: str) -> None:
+    (out / "table.md").write_text(table + "\n")
+    click.echo(table)
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"predict: {sentence}", err=True)
+
+
+if __name__ == "__main__":
+    main()
