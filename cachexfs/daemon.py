@@ -278,6 +278,7 @@ class _Mount:
                     self.source.watch,
                     self._reach_root,
                     self.view.scout,
+                    self.view.keep_up,
                     self.tracker.insist,
                     self.tracker.recheck,
                     self.ways.run,

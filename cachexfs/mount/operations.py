@@ -106,8 +106,8 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        found = await self._view.child(parent_inode, name)
-        return await self._counted(found.node, found.status)
+        found = await self._view.child(parent_inode, name, ctx.pid)
+        return await self._counted(found.node, found.status, ctx.pid)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
         for ino, count in inode_list:
@@ -225,7 +225,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return await self._view.attributes(self._view.named(inode))
+        return await self._view.attributes(self._view.named(inode), pid=ctx.pid)
 
     @guarded
     async def setattr(
@@ -387,10 +387,10 @@ class Operations(pyfuse3.Operations):
     # --- bookkeeping ----------------------------------------------------------------------------
 
     async def _counted(
-        self, node: Node, status: os.stat_result | None = None
+        self, node: Node, status: os.stat_result | None = None, pid: int = 0
     ) -> pyfuse3.EntryAttributes:
         """The attributes for a reply by which the kernel comes to know the node."""
-        entry = await self._view.attributes(node, status)
+        entry = await self._view.attributes(node, status, pid)
         self._tree.nodes.setdefault(node.ino, node).lookups += 1
         return entry
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Set
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Set
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import pyfuse3
 import trio
@@ -20,13 +21,17 @@ from cachexfs.durability.actions import Slot
 from cachexfs.durability.states import State
 from cachexfs.mount import attributes
 from cachexfs.mount.errnos import answer
+from cachexfs.mount.familiar import LOOK_EVERY_S, Familiar
 from cachexfs.mount.files import OpenFiles
+from cachexfs.mount.making import is_making
 from cachexfs.mount.ports import Elsewhere, Source
 from cachexfs.ram.node import ROOT, Node, Origin, Signature, kind_of
 from cachexfs.ram.remote import Remote
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import GONE, Tree
+
+T = TypeVar("T")
 
 _SCOUTED_AT_MOST = 1024
 """Directories waiting to be looked at; a walk through a large tree is not followed further."""
@@ -37,6 +42,9 @@ _RECENT_S = 0.1
 asks for them again with every file that is made in it."""
 
 _RECENT_AT_MOST = 1024
+
+_LISTED_AT_MOST = 1000
+"""Names of a directory that is looked at again and again."""
 
 
 class _Recent(NamedTuple):
@@ -52,6 +60,10 @@ class Found(NamedTuple):
 
     node: Node
     status: os.stat_result | None
+
+
+class _Busy(Exception):
+    """The source has not answered briefly, and what was seen can stand in."""
 
 
 class View:
@@ -73,6 +85,8 @@ class View:
         self._room = room
         self._elsewhere = elsewhere
         self._recent: dict[int, _Recent] = {}
+        self._familiar = Familiar()
+        self._looked_for = trio.Event()
         self._to_scout, self._unseen = trio.open_memory_channel[int](_SCOUTED_AT_MOST)
 
     async def scout(self) -> None:
@@ -84,6 +98,24 @@ class View:
             if ino in self._tree.nodes and self._tree.seen(ino) is None:
                 with contextlib.suppress(OSError):
                     await self._source_entries(ino)
+
+    async def keep_up(self) -> None:
+        """Look again and again at directories that programs save into."""
+        while True:
+            with trio.move_on_after(LOOK_EVERY_S):
+                await self._looked_for.wait()
+            self._looked_for = trio.Event()
+            for ino in self._familiar.to_look_at(trio.current_time()):
+                with contextlib.suppress(OSError):
+                    await self._look_again(ino)
+
+    async def _look_again(self, ino: int) -> None:
+        node = self._tree.nodes.get(ino)
+        if node is None:
+            self._familiar.forget(ino)
+        elif len(self._tree.seen(ino) or ()) <= _LISTED_AT_MOST:
+            await self._status(node)
+            await self._source_entries(ino)
 
     def node(self, ino: int) -> Node:
         """The node of an inode number that the kernel knows."""
@@ -104,14 +136,17 @@ class View:
             raise answer(errno.ESTALE)
         return node
 
-    async def child(self, parent: int, name: bytes) -> Found:
-        """What a name stands for."""
+    async def child(self, parent: int, name: bytes, pid: int = 0) -> Found:
+        """What a name stands for; `pid` is the thread that asks, where it may be making a file."""
         slot = Slot(parent, name)
         if ours := self._ours(slot):
             return ours
         if not self.is_on_source(parent):
             raise answer(errno.ENOENT)
-        status, trouble = await self._on_source(slot)
+        try:
+            status, trouble = await self._on_source(slot, self._patience_s(slot, pid))
+        except _Busy:
+            return await self._as_seen(slot)
         remote = None
         if self._elsewhere is not None:
             found = status is not None
@@ -124,17 +159,74 @@ class View:
             return await self._at_another_node(slot, remote, status)
         if status is not None:
             return self._reflect(slot, status)
+        if trouble is not None and (known := self._tree.known_at(slot)) is not None:
+            return Found(known, None)  # as the daemon before this one knew it
         raise trouble or answer(errno.ENOENT)
 
-    async def _on_source(self, slot: Slot) -> tuple[os.stat_result | None, OSError | None]:
-        """The status that a name has there, or had; and the trouble that leaves it open."""
+    def _patience_s(self, slot: Slot, pid: int) -> float | None:
+        """How long the source may take to answer for a name; None: as long as always."""
+        entries, now_s = self._tree.seen(slot.parent), trio.current_time()
+        if entries is None or not is_making(pid):
+            return None
+        self._is_made_in(slot.parent, now_s)
+        is_known = slot.name not in entries or self._directory(entries[slot.name]) is not None
+        is_told = slot.name not in self._tree.published(slot.parent)
+        if not (is_known and is_told and self._familiar.is_fresh(slot.parent, now_s)):
+            return None
+        return self._familiar.patience_s(now_s)
+
+    def _is_made_in(self, ino: int, now_s: float) -> None:
+        """A file is made in a directory: it and those above it will be asked for again."""
+        node: Node | None = self._tree.nodes.get(ino)
+        while node is not None:
+            if self._familiar.used(node.ino, now_s):
+                self._looked_for.set()
+            above = node.slot.parent if node.slot is not None else ROOT
+            node = None if node.ino == ROOT else self._tree.nodes.get(above)
+
+    def _directory(self, status: os.stat_result) -> Node | None:
+        """The node of a directory, if that is what a status is of and it has one."""
+        node = self._tree.known_as(Origin(status.st_dev, status.st_ino))
+        return node if node is not None and node.kind == "directory" else None
+
+    async def _as_seen(self, slot: Slot) -> Found:
+        """What a name stood for when its directory was looked at, or what other nodes say now."""
+        status = (self._tree.seen(slot.parent) or {}).get(slot.name)
+        if status is not None and (directory := self._directory(status)) is not None:
+            return Found(directory, None)
+        remote = None
+        if self._elsewhere is not None:
+            remote = await self._elsewhere.find(self.node(slot.parent), slot.name, on_source=False)
+        if ours := self._ours(slot):
+            return ours
+        if remote is not None:
+            return await self._at_another_node(slot, remote, None)
+        raise answer(errno.ENOENT)
+
+    async def _on_source(
+        self, slot: Slot, patience_s: float | None
+    ) -> tuple[os.stat_result | None, OSError | None]:
+        """The status that a name has there, or had; and the trouble that leaves it open.
+
+        Raises `_Busy` when the source was to answer sooner.
+        """
         try:
-            return await self._source.lookup(slot), None
+            return await self._briefly(partial(self._source.lookup, slot), patience_s), None
         except OSError as error:
             if not self._source.is_trouble(error):
                 raise
             seen = self._tree.seen(slot.parent)
             return (None, error) if seen is None else (seen.get(slot.name), None)
+
+    async def _briefly(self, ask: Callable[[], Awaitable[T]], patience_s: float | None) -> T:
+        """Raises `_Busy` when that takes longer; None: it may."""
+        if patience_s is None:
+            return await ask()
+        if patience_s > 0:
+            with trio.move_on_after(patience_s):
+                return await ask()
+            self._familiar.was_busy(trio.current_time())
+        raise _Busy
 
     async def _at_another_node(
         self, slot: Slot, remote: Remote, status: os.stat_result | None
@@ -223,9 +315,12 @@ class View:
                 found[name] = await self._at_another_node(Slot(ino, name), remote, status)
 
     async def attributes(
-        self, node: Node, status: os.stat_result | None = None
+        self, node: Node, status: os.stat_result | None = None, pid: int = 0
     ) -> pyfuse3.EntryAttributes:
-        """The attributes of a node; `status` spares the question to the shared file system."""
+        """The attributes of a node; `status` spares the question to the shared file system.
+
+        `pid`: as for `child`.
+        """
         if node.blob is not None:
             status = self._tier.status(node.blob)
             return attributes.of_status(node, status, len(node.names))
@@ -234,7 +329,7 @@ class View:
             return attributes.of_status(node, os.fstat(fd), len(node.names))
         if not self._is_reflected(node):
             return attributes.of_node(node)
-        status = status or await self._status(node)
+        status = status or await self._status(node, pid)
         if status is None:
             return attributes.of_node(node)
         return attributes.of_status(node, status, self._links(node, status))
@@ -252,7 +347,7 @@ class View:
     def _is_reflected(self, node: Node) -> bool:
         return node.ino == ROOT or node.place is not None
 
-    async def _status(self, node: Node) -> os.stat_result | None:
+    async def _status(self, node: Node, pid: int = 0) -> os.stat_result | None:
         """The status there; None when only what the node remembers can be had."""
         changes = self._tree.changes_in(node.ino)
         recent = self._recent.get(node.ino)
@@ -260,8 +355,14 @@ class View:
         is_same = recent is not None and recent.changes == changes
         if recent is not None and is_same and asked_s - recent.at_s < _RECENT_S:
             return recent.status
+        patience_s = None
+        if recent is not None and self._familiar.is_fresh(node.ino, asked_s) and is_making(pid):
+            patience_s = self._familiar.patience_s(asked_s)
         try:
-            status = await self._source.status(node)
+            status = await self._briefly(partial(self._source.status, node), patience_s)
+        except _Busy:
+            assert recent is not None
+            return recent.status
         except OSError as error:
             if (fd := self._files.fd(node.ino)) is not None:
                 return os.fstat(fd)
@@ -301,6 +402,7 @@ class View:
     async def _source_entries(self, ino: int) -> dict[bytes, os.stat_result]:
         if not self.is_on_source(ino):
             return {}
+        told, asked_s = self._tree.published(ino), trio.current_time()
         with self._tree.noting(ino) as changes:
             try:
                 found = await self._source.listing(ino)
@@ -313,7 +415,8 @@ class View:
             found.pop(name, None)
             if status is not None:
                 found[name] = status
-        self._tree.saw(ino, dict(found))
+        self._tree.saw(ino, dict(found), told)
+        self._familiar.saw(ino, asked_s)
         return found
 
     def _reflect(self, slot: Slot, status: os.stat_result) -> Found:

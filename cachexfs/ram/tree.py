@@ -59,6 +59,7 @@ class Tree:
         self._origins = {n.origin: n.ino for n in self.nodes.values() if n.origin}
         self._holding = {n.ino for n in self.nodes.values() if n.kind == "directory"}
         self._seen: dict[int, dict[bytes, os.stat_result]] = {}
+        self._published: dict[int, set[bytes]] = {}
         self._changes: dict[int, int] = {}
         self._change_count = 0
         self._noting: dict[int, list[dict[bytes, os.stat_result | None]]] = {}
@@ -170,6 +171,7 @@ class Tree:
         self._bindings.pop(node.ino, None)
         self._holding.discard(node.ino)
         self._seen.pop(node.ino, None)
+        self._published.pop(node.ino, None)
         self._changes.pop(node.ino, None)
         self.detach(node)
         self._journal.drop_node(node.ino)
@@ -216,6 +218,8 @@ class Tree:
         if not self._bindings[slot.parent]:
             del self._bindings[slot.parent]
         self._journal.drop_binding(slot)
+        if slot.parent in self._seen:
+            self._published.setdefault(slot.parent, set()).add(slot.name)
         self.on_binding(slot, False)
 
     def _set(self, slot: Slot, binding: Binding) -> None:
@@ -235,9 +239,21 @@ class Tree:
 
     # --- what the shared file system was last seen to have --------------------------------------
 
-    def saw(self, parent: int, entries: dict[bytes, os.stat_result]) -> None:
-        """The whole content of a directory there."""
+    def saw(
+        self,
+        parent: int,
+        entries: dict[bytes, os.stat_result],
+        told: frozenset[bytes] = frozenset(),
+    ) -> None:
+        """The whole content of a directory there. `told`: what was `published` before the look."""
         self._seen[parent] = entries
+        if told and parent in self._published:
+            self._published[parent] -= told
+
+    def published(self, parent: int) -> frozenset[bytes]:
+        """The names for which the source speaks again since a directory was seen whole: what was
+        seen knows nothing of them."""
+        return frozenset(self._published.get(parent, ()))
 
     @contextmanager
     def noting(self, parent: int) -> Iterator[dict[bytes, os.stat_result | None]]:
