@@ -159,8 +159,6 @@ class View:
             return await self._at_another_node(slot, remote, status)
         if status is not None:
             return self._reflect(slot, status)
-        if trouble is not None and (known := self._tree.known_at(slot)) is not None:
-            return Found(known, None)  # as the daemon before this one knew it
         raise trouble or answer(errno.ENOENT)
 
     def _patience_s(self, slot: Slot, pid: int) -> float | None:
