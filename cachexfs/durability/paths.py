@@ -1,13 +1,15 @@
 """Which way to safety: to the peers first, straight to the shared file system, or both. Pure.
 
 The path is the one whose time to safety is least at the configured quantile, for this size under
-the present load. Two things temper that:
+the present load. Three things temper that:
 
 - *Bytes*: among the paths that are within `MARGIN` of the fastest, the one that puts fewest bytes
   on the network before the file is safe, because those bytes slow the next file and the training.
 - *Hysteresis*: a path in use stays until another is faster by `MARGIN`, so that noise does not make
   it change back and forth. It is kept for each class of sizes, since small and large files
   of one checkpoint may have different answers.
+- *Curiosity*: of a way that is not taken nothing is learned, and one that was slow once would be
+  thought slow for ever. So now and then a file goes both ways.
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ PATHS: tuple[Path, ...] = ("replica", "direct", "both")
 MARGIN = 0.08
 """Relative: two paths closer than this are called equal. Below the 10 % from which a difference
 is taken to matter, above the error of a median of some hundred samples."""
+
+TRIED_EVERY = 20
+"""Of so many decisions in a row for one way only, one is for both: 5 % of them."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -73,6 +78,8 @@ class Chooser:
     quantile: float = 0.95
     copies_wanted: int = 1
     current: dict[int, Path] = field(default_factory=dict)
+    in_a_row: dict[int, int] = field(default_factory=dict)
+    """Decisions for one way only since the last for both, by class."""
 
     def choose(self, model: Model, size_bytes: int, traffic: Traffic) -> Decision:
         """The path of a file that settles now."""
@@ -80,7 +87,14 @@ class Chooser:
         kind = size_class(size_bytes)
         path, reason = pick(made, self.current.get(kind))
         self.current[kind] = path
+        if self._is_curious(kind, path) and len(made) > 1:
+            path, reason = "both", "to measure the way that is not taken"
         return Decision(path, reason, size_bytes, self.quantile, tuple(made))
+
+    def _is_curious(self, kind: int, path: Path) -> bool:
+        count = 0 if path == "both" else self.in_a_row.get(kind, 0) + 1
+        self.in_a_row[kind] = count % TRIED_EVERY
+        return count == TRIED_EVERY
 
 
 def pick(made: Sequence[Offer], current: Path | None) -> tuple[Path, str]:

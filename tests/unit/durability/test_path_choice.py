@@ -13,7 +13,17 @@ from cachexfs.durability.forecast import Model
 from cachexfs.durability.latency.fit import PhaseFit
 from cachexfs.durability.latency.fitting import fit_phase
 from cachexfs.durability.latency.sample import Sample, Work
-from cachexfs.durability.paths import MARGIN, Chooser, Decision, Offer, Path, Traffic, offers, pick
+from cachexfs.durability.paths import (
+    MARGIN,
+    TRIED_EVERY,
+    Chooser,
+    Decision,
+    Offer,
+    Path,
+    Traffic,
+    offers,
+    pick,
+)
 from tests.unit.durability.truths import MB
 
 SIZES = (2 * MB, 64 * MB, 1000 * MB)
@@ -107,6 +117,7 @@ def test_auto_takes_the_better_path(models: dict[tuple[float, float, float], Mod
             replica_or_direct += (promised["replica"] < promised["direct"]) == (
                 real["replica"] < real["direct"]
             )
+    print(f"auto: {right} of {cases}; replica or direct: {replica_or_direct} of {cases}")
     assert cases > 150
     assert right / cases >= 0.95, f"{right} of {cases}"
     assert replica_or_direct / cases >= 0.95, f"{replica_or_direct} of {cases}"
@@ -182,6 +193,18 @@ def test_each_class_of_sizes_has_its_own_path() -> None:
     chooser.current = {1: "both"}
     chooser.choose(Model(), 100 * MB, Traffic((("a", 0),)))
     assert len(chooser.current) == 2
+
+
+def test_now_and_then_both_ways_are_measured() -> None:
+    """A peer that was slow when it was last used is fast again, which nobody would notice."""
+    slow = measured("replicate", 0.01e9, 1.0, 1)
+    model = Model([slow, measured("flush", 1e9, 1.0, 2), committed()])
+    chooser, traffic = Chooser(QUANTILE), Traffic((("peer", 0),))
+    taken = [chooser.choose(model, 64 * MB, traffic).path for _ in range(3 * TRIED_EVERY)]
+    assert taken[TRIED_EVERY - 1 :: TRIED_EVERY] == ["both"] * 3
+    assert taken.count("direct") == len(taken) - 3
+    alone = [chooser.choose(model, 64 * MB, Traffic()).path for _ in range(2 * TRIED_EVERY)]
+    assert set(alone) == {"direct"}
 
 
 def test_a_decision_survives_json() -> None:
