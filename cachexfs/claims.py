@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import secrets
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -39,9 +38,12 @@ def mark(source: Path) -> None:
 def sweep(source: Path) -> None:
     """Forget claims of long ago. Raises OSError."""
     directory = source / DIRECTORY
+    temporary = _written(directory, "", done=False)
+    now_s = temporary.stat().st_mtime
+    temporary.unlink()
     for path in list(directory.iterdir()):
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < time.time() - KEPT_S:
+            if path.stat().st_mtime < now_s - KEPT_S:
                 path.unlink()
 
 

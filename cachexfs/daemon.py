@@ -43,6 +43,7 @@ from cachexfs.peers.presence import Presence
 from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.directories import Root, open_root
 from cachexfs.pfs.fence import Fence
+from cachexfs.pfs.heart import Heart
 from cachexfs.pfs.health import is_trouble
 from cachexfs.pfs.landmark import Landmark
 from cachexfs.pfs.problems import PublishingProblems
@@ -131,6 +132,7 @@ def _compose(
     sums = Sums(tree, tier)
     tracker = Tracker(tree, tier, sums, config.replication.replicas)
     fence = _fence(config, wanted.source, tree.clock)
+    heart = _heart(config, source, wanted.source, tree, epoch)
     publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch, fence=fence)
     replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, landmark)
     tracker.publisher, tracker.replicator = publisher, replicator
@@ -186,8 +188,8 @@ def _compose(
         tree, view, room, tracker, publisher, reporter, checker, adopter, handover.begin, foresight
     )
     return _Mount(
-        opened, handover, tree, tracker, publisher, replicator, membership, presence, fence, source,
-        view, socket, verbs, prewarm, ways, keeper, landmark,
+        opened, handover, tree, tracker, publisher, replicator, membership, presence, fence, heart,
+        source, view, socket, verbs, prewarm, ways, keeper, landmark,
     )  # fmt: skip
 
 
@@ -253,6 +255,7 @@ class _Mount:
     membership: Membership
     presence: Presence | None
     fence: Fence | None
+    heart: Heart | None
     source: Source
     view: View
     socket: Path
@@ -287,6 +290,8 @@ class _Mount:
                     nursery.start_soon(task)
                 if self.fence is not None:
                     nursery.start_soon(self.source.insist, self.fence.mark)
+                if self.heart is not None:
+                    nursery.start_soon(self.heart.run)
                 if self.prewarm is not None:
                     nursery.start_soon(self.prewarm.run)
                 nursery.start_soon(_until_told, self.session.stop)
@@ -330,8 +335,18 @@ def _fence(config: Config, source: Path, clock: Clock) -> Fence | None:
     """Where others hold replicas, they may commit them too."""
     if not config.has_cluster:
         return None
-    adopt_after_s = config.peer.adopt_after if config.peer else ADOPT_AFTER_S
-    return Fence(source, config.node.name, adopt_after_s / 2, clock)
+    return Fence(source, config.node.name, _adopt_after_s(config) / 2, clock)
+
+
+def _heart(config: Config, source: Source, root: Path, tree: Tree, tag: str) -> Heart | None:
+    """Where others hold replicas, they look whether this mount is alive."""
+    if not config.has_cluster:
+        return None
+    return Heart(source, root, tree, config.node.name, tag, _adopt_after_s(config))
+
+
+def _adopt_after_s(config: Config) -> float:
+    return config.peer.adopt_after if config.peer else ADOPT_AFTER_S
 
 
 def _presence(

@@ -1,6 +1,6 @@
 """A holder finishes what an owner that died has begun: it commits what is not durable yet.
 
-    an owner has not been heard of for `adopt_after_s`
+    an owner has not been heard of for `adopt_after_s`, nor been seen to live (`suspicion`)
       -> its replicas, oldest close first (what comes after `latest` must not come before it):
          the homes are told who has it now, and say whether somebody else's change counts instead
          the claim is taken on the source (`cachexfs.claims`)       once, whoever else tries
@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from cachexfs.peers.committing import Result, commit
 from cachexfs.peers.homes import Homes
 from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.store import Store
+from cachexfs.peers.suspicion import Suspicion
 
 LOOK_EVERY_S = 1.0
 REMEMBERED = 200
@@ -44,8 +45,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Candidate:
+    """`counts`: the homes know it as the last close of its name."""
+
     replica: m.Replica
     source: Path
+    counts: bool = False
 
 
 class Adoption:
@@ -69,6 +73,7 @@ class Adoption:
         self._adopt_after_s = adopt_after_s
         self._limiter = limiter
         self._begun_at_s = 0.0
+        self._suspicion = Suspicion(adopt_after_s, self._in_thread)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -82,14 +87,31 @@ class Adoption:
         replicas = await self._in_thread(self._store.not_durable)
         if not replicas:
             return
-        for owner in sorted({replica.owner for replica in replicas} - {self._node}):
-            if self._is_dead(owner):
-                theirs = [replica for replica in replicas if replica.owner == owner]
-                await self._adopt_all(owner, theirs)
+        for owner, volume in sorted({(each.owner, each.volume) for each in replicas}):
+            if owner != self._node:
+                theirs = [each for each in replicas if (each.owner, each.volume) == (owner, volume)]
+                await self._look_after(owner, volume, theirs)
+
+    async def _look_after(self, owner: str, volume: str, replicas: list[m.Replica]) -> None:
+        try:
+            is_dead = await self._suspicion.is_dead(owner, volume, self._silent_s(owner))
+        except (OSError, ValueError) as error:
+            log.warning("nothing of %s is committed yet: %s", owner, error)
+            return
+        done_before_ns = self._suspicion.done_before_ns(owner, volume)
+        for replica in replicas:
+            if replica.closed_at_ns < done_before_ns:
+                log.info("%r of %s is done, as %s has left word", replica.path, owner, owner)
+                await self._in_thread(partial(self._store.made_durable, replica))
+        if is_dead:
+            left = [each for each in replicas if each.closed_at_ns >= done_before_ns]
+            await self._adopt_all(owner, left)
+
+    def _silent_s(self, owner: str) -> float:
+        return trio.current_time() - self._heard.get(owner, self._begun_at_s)
 
     def _is_dead(self, owner: str) -> bool:
-        last_s = self._heard.get(owner, self._begun_at_s)
-        return trio.current_time() - last_s >= self._adopt_after_s
+        return self._silent_s(owner) >= self._adopt_after_s
 
     async def _adopt_all(self, owner: str, replicas: Iterable[m.Replica]) -> None:
         for replica in sorted(replicas, key=lambda each: (each.closed_at_ns, each.path)):
@@ -108,18 +130,31 @@ class Adoption:
     async def _adopt(self, candidate: _Candidate) -> Result | None:
         """What came of one replica; None for nothing yet. Raises OSError, `Refusal`."""
         replica = candidate.replica
-        if await self._is_beaten(replica):
-            return "superseded"
+        homes = self._homes_of(replica.volume)
+        if homes is not None and replica.parent:
+            known = await self._known(homes, replica)
+            if await self._is_beaten(homes, replica, known):
+                return "superseded"
+            candidate = replace(candidate, counts=known is not None)
         return await self._in_thread(partial(self._commit, candidate))
 
-    async def _is_beaten(self, replica: m.Replica) -> bool:
+    async def _known(self, homes: Homes, replica: m.Replica) -> m.Entry | None:
+        """What the homes say of just this version: then it is the last close of its name."""
+        name = replica.path.rpartition(b"/")[2]
+        found = await homes.find(replica.parent, name, on_source=False)
+        theirs = found.replica if found is not None else None
+        is_it = (
+            theirs is not None
+            and theirs.kind == "file"
+            and ((theirs.owner, theirs.version) == (replica.owner, replica.version))
+        )
+        return found if is_it else None
+
+    async def _is_beaten(self, homes: Homes, replica: m.Replica, known: m.Entry | None) -> bool:
         """Whether another node has changed the name since. The homes learn who has it now."""
-        homes = self._homes_of(replica.volume)
-        if homes is None or not replica.parent:
-            return False
         entry = m.Entry(
             name=replica.path.rpartition(b"/")[2],
-            stamp=max(replica.closed_at_ns, 1),
+            stamp=known.stamp if known is not None else max(replica.closed_at_ns, 1),
             replica=replica,
             holders=[self._node],
         )
@@ -138,7 +173,7 @@ class Adoption:
             return None
         opened = self._store.open(replica.volume, replica.path, replica.version)
         try:
-            result = commit(source, opened.replica, opened.fd, claim)
+            result = commit(source, opened.replica, opened.fd, claim, candidate.counts)
         except BaseException:
             claim.release()
             raise

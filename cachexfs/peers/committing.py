@@ -27,25 +27,31 @@ Result = Literal["committed", "there", "superseded", "overtaken", "no directory"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def commit(source: Path, replica: Replica, content: int, claim: Claim) -> Result:
-    """Put a replica, whose content is open as `content`, in place. Raises OSError."""
+def commit(source: Path, replica: Replica, content: int, claim: Claim, counts: bool) -> Result:
+    """Put a replica, whose content is open as `content`, in place. Raises OSError.
+
+    `counts`: it is known to be the last close of its name. Where that is not known, a file that is
+    there and is of a later time counts: but times of files are those of the clocks of their nodes,
+    or what a program has made of them.
+    """
     *above, name = paths.check(replica.path).split(b"/")
     try:
         with _parent(source, above, replica.parent) as parent:
-            if (result := _look(parent, name, replica)) is not None:
+            if (result := _look(parent, name, replica, counts)) is not None:
                 return result
             return _put(parent, name, replica, content, claim)
     except FileNotFoundError:
         return "no directory"
 
 
-def _look(parent: int, name: bytes, replica: Replica) -> Result | None:
+def _look(parent: int, name: bytes, replica: Replica, counts: bool) -> Result | None:
     """What the name says already; None when the replica is to be put there."""
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    if stat.S_ISDIR(found.st_mode) or found.st_mtime_ns > replica.mtime_ns:
+    is_later = found.st_mtime_ns > replica.mtime_ns and not counts
+    if stat.S_ISDIR(found.st_mode) or is_later:
         return "superseded"
     is_same = (found.st_size, found.st_mtime_ns) == (replica.size_bytes, replica.mtime_ns)
     return "there" if is_same else None

@@ -73,7 +73,8 @@ class Home:
             _check(entry)
             self.clock.heard(entry.stamp)
             try:
-                outcome = self.register.put(key, entry, now_s)
+                by_owner = entry.replica.owner == node
+                outcome = self.register.put(key, entry, now_s, by_owner=by_owner)
             except Full:
                 raise Refusal("RegisterFull", retry=True) from None
             if outcome.beaten_by is not None:

@@ -71,8 +71,12 @@ class Register:
     def __len__(self) -> int:
         return self._count
 
-    def put(self, key: Key, entry: Entry, now_s: float) -> Outcome:
-        """Take an entry in, unless one of another node counts. Raises `Full`."""
+    def put(self, key: Key, entry: Entry, now_s: float, *, by_owner: bool = True) -> Outcome:
+        """Take an entry in, unless one of another node counts. Raises `Full`.
+
+        Without `by_owner` a holder speaks for an owner that is silent: of a name that the owner
+        itself has settled or deleted since, it may not know.
+        """
         self._sweep(now_s)
         held = self._names.get(key, {}).get(entry.name)
         others = held is not None and held.entry.replica.owner != entry.replica.owner
@@ -80,6 +84,9 @@ class Register:
             return Outcome(beaten_by=held.entry)
         # What a node says later of its own name counts: its next daemon may have earlier stamps.
         buried = self._buried.get((key, entry.name))
+        is_known = held is not None and not others and held.entry.rank == entry.rank
+        if buried and not by_owner and not is_known and buried.rank >= entry.rank:
+            return Outcome(beaten_by=_gravestone(key, entry.name, buried.rank))
         if buried and buried.rank > entry.rank and buried.rank[1] != entry.replica.owner:
             return Outcome(beaten_by=_gravestone(key, entry.name, buried.rank))
         self._set(key, entry, now_s)

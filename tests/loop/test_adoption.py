@@ -7,17 +7,19 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from peering import replica, store_at
 
-from cachexfs import claims
+from cachexfs import claims, pulse
 from cachexfs.clock import Clock
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import adoption, committing
+from cachexfs.peers import messages as m
 from cachexfs.peers.batch import Put, Step
+from cachexfs.peers.homes import Homes, Kept
 from cachexfs.peers.store import Store
 from cachexfs.pfs.fence import Adopted, Fence
 
@@ -34,9 +36,13 @@ class Holder:
         self.name = name
         self.store = store
         self.note = base / f"{name}.json"
-        self.adoption = adoption.Adoption(
-            store, name, {}, lambda volume: None, self.note, 0.0, trio.CapacityLimiter(1)
-        )
+        self.adoption = self.adopting()
+
+    def adopting(self, after_s: float = 0.0, homes: object = None) -> adoption.Adoption:
+        return adoption.Adoption(
+            self.store, self.name, {}, lambda volume: cast("Homes | None", homes), self.note,
+            after_s, trio.CapacityLimiter(1),
+        )  # fmt: skip
 
     def hold(self, source: Path, path: bytes, content: bytes, at: int = 1, **more: Any) -> None:
         version = WHEN_NS + at
@@ -240,3 +246,87 @@ async def test_claims_of_long_ago_are_forgotten(stage: Stage) -> None:
     os.utime(claim.path, (0, 0))
     claims.sweep(stage.source)
     assert isinstance(claims.take(stage.source, "0" * 40, "q"), claims.Claim)
+
+
+class Knowing:
+    """The homes, with one entry that somebody told them."""
+
+    def __init__(self, entry: m.Entry | None) -> None:
+        self.entry = entry
+        self.told: list[m.Entry] = []
+
+    async def find(self, directory: int, name: bytes, *, on_source: bool) -> m.Entry | None:
+        return self.entry
+
+    async def register(self, directory: int, entries: list[m.Entry]) -> Any:
+        self.told += entries
+        return Kept({}, 1)
+
+    async def forget(self, directory: int, names: list[tuple[bytes, int]]) -> None:
+        """Nothing."""
+
+
+async def test_of_the_last_close_the_times_of_files_do_not_matter(stage: Stage) -> None:
+    number = stage.source.stat().st_ino
+    for at, name, known in ((5, "f", True), (6, "g", False)):
+        stage.p.hold(stage.source, name.encode(), b"of owner", at, parent=number)
+        (stage.source / name).write_bytes(b"by a clock that is ahead")
+        os.utime(stage.source / name, ns=(WHEN_NS + 3600 * 10**9,) * 2)
+        (held,) = stage.p.store.not_durable()
+        version = held.version if known else held.version - 1
+        entry = m.Entry(
+            name=name.encode(), stamp=WHEN_NS + 7, replica=replica(held.path, b"", version)
+        )
+        homes = Knowing(entry)
+        await stage.p.adopting(homes=homes).look()
+        assert [each.stamp for each in homes.told] == [WHEN_NS + (7 if known else at)]
+    assert stage.p.results == {"f": "committed", "g": "superseded"}
+    assert (stage.source / "f").read_bytes() == b"of owner"
+
+
+async def test_an_owner_that_beats_is_alive_and_says_what_is_done(
+    stage: Stage, autojump_clock: object
+) -> None:
+    stage.p.hold(stage.source, b"done", b"1", at=1)
+    stage.p.hold(stage.source, b"open", b"2", at=2)
+    adopting = stage.p.adopting(after_s=60.0)
+    for count in range(200):
+        pulse.beat(stage.source, "owner", "tier", count, WHEN_NS + 2)
+        pulse.beat(stage.source, "owner2", "tier", 0, WHEN_NS + 100)
+        await adopting.look()
+        await trio.sleep(1.0)
+    assert stage.names == []
+    assert [each.path for each in stage.p.store.not_durable()] == [b"open"]
+    for _ in range(25):  # it is not heard of either way from now on
+        await adopting.look()
+        await trio.sleep(1.0)
+    assert stage.names == []
+    for _ in range(10):
+        await adopting.look()
+        await trio.sleep(1.0)
+    assert stage.names == ["open"] and stage.p.results == {"open": "committed"}
+
+
+async def test_a_holder_that_was_stopped_looks_again_before_it_acts(
+    stage: Stage, autojump_clock: object
+) -> None:
+    stage.p.hold(stage.source, b"f", b"f")
+    adopting = stage.p.adopting(after_s=60.0)
+    pulse.beat(stage.source, "owner", "tier", 1, 0)
+    for _ in range(40):
+        await adopting.look()
+        await trio.sleep(1.0)
+    await trio.sleep(500)  # nothing was heard, because nothing was done
+    pulse.beat(stage.source, "owner", "tier", 2, 0)
+    await adopting.look()
+    assert stage.names == []
+
+
+async def test_two_tiers_of_one_node_beat_apart(stage: Stage) -> None:
+    pulse.beat(stage.source, "owner", "old", 7, 100)
+    pulse.beat(stage.source, "owner", "new", 1, 900)
+    sign = pulse.look(stage.source, "owner")
+    assert sign is not None and sign.done_before_ns == 100
+    pulse.beat(stage.source, "owner", "new", 2, 901)
+    assert pulse.look(stage.source, "owner") != sign
+    assert pulse.look(stage.source, "nobody") is None

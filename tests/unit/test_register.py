@@ -92,6 +92,18 @@ def test_a_node_that_was_away_does_not_bring_back_what_was_replaced() -> None:
     assert register.put(KEY, entry(b"f", "c", 1), 7.0 + BURIED_S).beaten_by is None
 
 
+def test_a_holder_does_not_bring_back_what_the_owner_has_settled() -> None:
+    register = Register()
+    register.put(KEY, entry(b"f", "a", 5), 0.0)
+    register.forget(KEY, b"f", 5, 1.0)  # it is durable, or deleted
+    late = register.put(KEY, entry(b"f", "a", 5), 2.0, by_owner=False)
+    assert late.beaten_by is not None and late.beaten_by.rank == (5, "a")
+    assert register.put(KEY, entry(b"f", "a", 6), 3.0, by_owner=False).beaten_by is None
+    register.forget(KEY, b"f", 6, 4.0)
+    register.put(KEY, entry(b"f", "a", 6), 5.0)  # its next daemon takes it up again
+    assert register.put(KEY, entry(b"f", "a", 6), 6.0, by_owner=False).beaten_by is None
+
+
 def test_a_full_register_says_so_and_takes_changes_of_what_it_has() -> None:
     register = Register(max_entries=2)
     for name in (b"f", b"g"):
