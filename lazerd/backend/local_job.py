@@ -7,14 +7,17 @@ import os
 import signal
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 import trio
 
 from lazerd.backend import cgroup
+from lazerd.backend.allotment import Allotment
+from lazerd.backend.cgroup import Cgroups
 from lazerd.backend.departure import Departure, ask_to_go, make_go, within
 from lazerd.backend.jobdir import JobDirectory, Run
 from lazerd.backend.launching import CannotStart, Place, spawn
-from lazerd.backend.local_ports import Machine
 from lazerd.backend.protocol import Began, Ended, Gone, Launch, Report, Stuck
 from lazerd.backend.tree import Tree, marks_of
 
@@ -25,6 +28,39 @@ LEFTOVERS_S = 5.0
 AT_ONCE_S = 0.1
 AGAIN_S = 1.0
 """Between two attempts to write a start down on a disk that is full."""
+
+
+class Machine(Protocol):
+    """What a job needs of the machine that it runs on: the local backend, as its jobs see it."""
+
+    allotment: Allotment
+    cgroups: Cgroups
+    socket: Path
+    gone_timeout_s: float
+
+    async def report(self, report: Report) -> None:
+        """Say something to the daemon."""
+        ...
+
+    async def pick(self, job: LocalJob) -> tuple[int, ...] | None:
+        """GPUs for a job, seen empty just now; None when too few are."""
+        ...
+
+    async def until_empty(self, job: LocalJob) -> None:
+        """Until nobody is seen on a job's GPUs."""
+        ...
+
+    async def why_stuck(self, job: LocalJob) -> str:
+        """What is left of a job, in words."""
+        ...
+
+    async def give_up(self, job: LocalJob, report: Report, why: str) -> None:
+        """A job does not go away: its GPUs are out of service."""
+        ...
+
+    async def released(self, job: LocalJob, *reports: Report) -> None:
+        """Its GPUs are nobody's; said together with its end."""
+        ...
 
 
 class LocalJob:
