@@ -13,7 +13,7 @@ from tools.experiments.varying.plan import PLACES, WRITERS, Place, Plan, Profile
 from tools.experiments.varying.saver import Answer
 from tools.experiments.varying.spread import Spread, cv_ratio_interval
 
-LEAST = 3
+LEAST = 2
 """Samples without which a place is left out of a table."""
 P99_TIMES, SD_TIMES = 50.0, 100.0
 """By which direct saves are to be worse than those that are captured."""

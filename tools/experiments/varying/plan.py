@@ -23,7 +23,7 @@ PLACES: dict[Place, str] = {
     "copy": "native tmpfs, then a plain copy to the peer",
     "replicated": "mount, fsync = replicated",
 }
-SLOW: tuple[Place, ...] = ("direct", "direct", "direct", "durable")
+SLOW: tuple[Place, ...] = ("direct", "direct", "durable", "direct", "direct")
 """The turns of the slow lane; each place with every writer."""
 FAST: tuple[tuple[Place, ...], ...] = (
     ("tmpfs", "captured"),
@@ -50,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     minutes: float = 24.0
     size_bytes: int = 512 * MIB
-    rate_bits: int = 500_000_000
+    rate_bits: int = 600_000_000
     profiles: tuple[Profile, ...] = PROFILES
     seed: int = 1
     layers: int = 6

@@ -153,24 +153,23 @@ def _noise(cluster: Cluster, stack: contextlib.ExitStack) -> Child:
 
 
 def _pin(cluster: Cluster, storage: list[int]) -> None:
-    """All to the second core but the daemons of the mounts that the fast lane saves through.
+    """The storage host and the clients of its file system to the second core.
 
-    A daemon works while the program waits for it, so it is better on the program's own core than
-    behind the storage host's processes.
+    Daemons of mounts and peers may use both: they work while the program waits for them, and then
+    its core is free. But one that flushes while others are measured stays on the second.
     """
-    savers = {process for host in cluster.hosts for process in _savers(host)}
-    for pid in storage + [pid for host in cluster.hosts for pid in host.place.pids()]:
-        if pid not in savers:
-            _pin_process(pid, OTHER_CORE)
-    for place in ("captured", "replicated"):
-        _pin_process(int(cluster.host(HOST_OF[place]).report()["pid"]), SAVING_CORE)
+    clients = [pid for host in cluster.hosts for pid in _clients(host)]
+    flushing = int(cluster.host(HOST_OF["durable"]).report()["pid"])
+    for pid in [*storage, *clients, flushing]:
+        _pin_process(pid, OTHER_CORE)
 
 
-def _savers(host: Host) -> Iterator[int]:
-    """The processes that have pinned themselves."""
+def _clients(host: Host) -> Iterator[int]:
+    """The processes that serve a host's mount of the shared file system."""
     for pid in host.place.pids():
         with contextlib.suppress(OSError):
-            if b"tools.experiments.varying.saver" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"glusterfs" in words[0]:
                 yield pid
 
 
