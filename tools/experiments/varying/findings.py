@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -74,19 +74,23 @@ class Findings(msgspec.Struct, kw_only=True):
         return [load for load in self.loads if min(moments) <= load.at_s <= max(moments)]
 
 
+Held = Literal["yes", "no", "open"]
+
+
 class Verdict(msgspec.Struct, frozen=True):
-    """Something that was to hold, in a profile with a writer."""
+    """Something that was to hold, in a profile with a writer. `open`: it may be chance."""
 
     what: str
-    held: bool
+    held: Held
     detail: str
+    short: str = ""
 
 
 def verdicts(findings: Findings, profile: Profile, writer: Writer) -> list[Verdict]:
     """What was to hold of level `captured`."""
     spreads = findings.spreads(profile, writer)
     if not {"direct", "captured", "tmpfs"} <= spreads.keys():
-        return [Verdict("there are samples enough", False, "a longer run is needed")]
+        return [Verdict("there are samples enough", "no", "a longer run is needed", "samples")]
     direct, captured, tmpfs = spreads["direct"], spreads["captured"], spreads["tmpfs"]
     p99, sd = direct.p99_s / captured.p99_s, direct.sd_s / captured.sd_s
     least, most = cv_ratio_interval(
@@ -94,12 +98,20 @@ def verdicts(findings: Findings, profile: Profile, writer: Writer) -> list[Verdi
     )
     cv = captured.cv / tmpfs.cv
     return [
-        Verdict(f"p99 {P99_TIMES:.0f} times lower than direct", p99 >= P99_TIMES, _times(p99)),
-        Verdict(f"deviation {SD_TIMES:.0f} times lower", sd >= SD_TIMES, _times(sd)),
+        Verdict(
+            f"p99 {P99_TIMES:.0f} times lower than direct",
+            _held(p99 >= P99_TIMES),
+            _times(p99),
+            "p99",
+        ),
+        Verdict(
+            f"deviation {SD_TIMES:.0f} times lower", _held(sd >= SD_TIMES), _times(sd), "deviation"
+        ),
         Verdict(
             "variation not above the tmpfs's",
-            cv <= 1.0 or least <= 1.0,
-            f"{cv:.2f} of it, {least:.2f} to {most:.2f} in 9 cases of 10",
+            "open" if cv > 1.0 > least else _held(cv <= 1.0),
+            f"{cv:.2f} times; 90 %: {least:.2f} to {most:.2f}",
+            "variation",
         ),
     ]
 
@@ -120,7 +132,7 @@ def rows(findings: Findings, profile: Profile, writer: Writer) -> list[list[str]
 
 COLUMNS = (
     "", "saves", "mean", "median", "p99", "deviation", "variation",
-    "mean", "p99", "deviation", "variation",
+    "mean", "p99", "deviation", "variation, times less",
 )  # fmt: skip
 
 
@@ -144,18 +156,48 @@ def _against(direct: Spread | None, spread: Spread) -> list[str]:
 
 
 def as_markdown(findings: Findings) -> str:
-    """The tables, with what held below each, and the conditions before them."""
-    parts = [_conditions(findings)]
-    for profile, writer in pairs(findings):
-        parts.append(f"### {profile}, {_writer(findings, profile, writer)}")
-        table = rows(findings, profile, writer)
-        parts.append("\n".join([_line(COLUMNS), _line(["---"] * len(COLUMNS)), *map(_line, table)]))
-        told = [
-            f"{_held(each)}: {each.what} ({each.detail})"
-            for each in verdicts(findings, profile, writer)
-        ]
-        parts.append("; ".join(told) + ".")
-    return "\n\n".join(parts)
+    """For a page: the conditions, the figures of both writers side by side, and the ratios."""
+    head = ["saves", "mean", "median", "p99", "deviation", "variation"]
+    figures = [_table(["", *(f"{writer}: {name}" for writer in WRITERS for name in head)])]
+    for profile in findings.plan.profiles:
+        figures += [_line([f"**{profile}**", *[""] * len(WRITERS) * len(head)])]
+        figures += [_line(row) for row in _side_by_side(findings, profile, len(head))]
+    names = ["mean", "p99", "deviation", "variation"]
+    columns = [f"{place}: {name}" for place in RATIOS for name in names]
+    ratios = [_table(["times less than direct", *columns, "variation, captured / tmpfs", "held"])]
+    ratios += [_line(_ratios(findings, *pair, len(names))) for pair in pairs(findings)]
+    return "\n\n".join([_conditions(findings, "\n\n"), "\n".join(figures), "\n".join(ratios)])
+
+
+RATIOS: tuple[Place, ...] = ("captured", "replicated")
+
+
+def _side_by_side(findings: Findings, profile: Profile, width: int) -> Iterator[list[str]]:
+    spreads = {writer: findings.spreads(profile, writer) for writer in WRITERS}
+    for place, name in PLACES.items():
+        found = [spreads[writer].get(place) for writer in WRITERS]
+        if any(found):
+            cells = [
+                [str(each.count), *_figures(each)] if each else ["-"] * width for each in found
+            ]
+            yield [name, *(cell for row in cells for cell in row)]
+
+
+def _ratios(findings: Findings, profile: Profile, writer: Writer, width: int) -> list[str]:
+    spreads = findings.spreads(profile, writer)
+    direct = spreads.get("direct")
+    cells = [f"{profile}, {writer}"]
+    for place in RATIOS:
+        cells += _against(direct, spreads[place]) if place in spreads else ["-"] * width
+    judged = verdicts(findings, profile, writer)
+    held = ", ".join(
+        f"{each.short} {'**no**' if each.held == 'no' else each.held}" for each in judged
+    )
+    return [*cells, judged[-1].detail, held]
+
+
+def _table(columns: Sequence[str]) -> str:
+    return f"{_line(columns)}\n{_line(['---'] * len(columns))}"
 
 
 def as_text(findings: Findings) -> str:
@@ -165,7 +207,7 @@ def as_text(findings: Findings) -> str:
         table = [list(COLUMNS), *rows(findings, profile, writer)]
         lines = [f"{profile}, {_writer(findings, profile, writer)}", *_aligned(table)]
         lines += [
-            f"  {_held(each):<6}  {each.what} ({each.detail})"
+            f"  {each.held:<4}  {each.what} ({each.detail})"
             for each in verdicts(findings, profile, writer)
         ]
         parts.append("\n".join(lines))
@@ -177,7 +219,7 @@ def pairs(findings: Findings) -> list[tuple[Profile, Writer]]:
     return [(profile, writer) for profile in findings.plan.profiles for writer in WRITERS]
 
 
-def _conditions(findings: Findings) -> str:
+def _conditions(findings: Findings, between: str = "\n") -> str:
     plan = findings.plan
     said = [f"{findings.machine}; {findings.took_s / 60:.0f} minutes, seed {plan.seed}."]
     said += [
@@ -188,7 +230,7 @@ def _conditions(findings: Findings) -> str:
         for profile in plan.profiles
         if (loads := findings.load_in(profile))
     ]
-    return "\n".join(said)
+    return between.join(said)
 
 
 def _writer(findings: Findings, profile: Profile, writer: Writer) -> str:
@@ -197,8 +239,8 @@ def _writer(findings: Findings, profile: Profile, writer: Writer) -> str:
     return f"{name}, {max(sizes, default=0) / (1 << 20):.0f} MiB"
 
 
-def _held(verdict: Verdict) -> str:
-    return "held" if verdict.held else "FAILED"
+def _held(is_so: bool) -> Held:
+    return "yes" if is_so else "no"
 
 
 def _mean(values: Iterable[float]) -> float:

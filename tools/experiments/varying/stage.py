@@ -162,6 +162,7 @@ def _pin(cluster: Cluster, storage: list[int]) -> None:
     flushing = int(cluster.host(HOST_OF["durable"]).report()["pid"])
     for pid in [*storage, *clients, flushing]:
         _pin_process(pid, OTHER_CORE)
+    _pin_process(os.getpid(), OTHER_CORE)
 
 
 def _clients(host: Host) -> Iterator[int]:
