@@ -21,18 +21,29 @@ def any_message(kinds: tuple[type[m.Message], ...] = KINDS) -> st.SearchStrategy
     return st.sampled_from(kinds).flatmap(_struct)
 
 
-def _struct(kind: type[Any]) -> st.SearchStrategy[Any]:
+def offers(volume: str) -> st.SearchStrategy[m.Message]:
+    """Offers of files without content, and of other things: with sizes that do not contradict."""
+    places = st.sampled_from([b"a", b"d", b"d/a", b"d/b", b"e"])
+    replica = _struct(
+        m.Replica, volume=st.just(volume), path=places, size_bytes=st.just(0), crcs=st.just(b""),
+        owner=st.just("other"), job=st.just(""),
+    )  # fmt: skip
+    return st.builds(m.Offer, id=st.integers(0, 8), replica=replica)
+
+
+def _struct(kind: type[Any], **known: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = {f.name: _value(hints[f.name]) for f in msgspec.structs.fields(kind)}
-    return st.builds(kind, **fields)
+    return st.builds(kind, **(fields | known))
 
 
 def _value(hint: Any) -> st.SearchStrategy[Any]:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        (meta,) = (part for part in inner if isinstance(part, msgspec.Meta))
-        small = st.integers(max(meta.ge or 0, -8), 8)
-        return small | st.integers(meta.ge, meta.le)  # type: ignore[arg-type]
+        meta = next(part for part in inner if isinstance(part, msgspec.Meta))
+        least = -(1 << 63) if meta.ge is None else int(meta.ge)
+        most = (1 << 64) - 1 if meta.le is None else int(meta.le)
+        return st.integers(max(least, -8), 8) | st.integers(least, most)
     if origin is typing.Literal:
         return st.sampled_from(inner)
     if origin is list:

@@ -15,9 +15,7 @@ from cachexfs.peers import messages as m
 from cachexfs.peers.manifest import Manifest, Progress
 from cachexfs.peers.part import Part
 from cachexfs.peers.refusal import Refusal
-from cachexfs.peers.replicas import check_place
-
-Change = m.Rename | m.Unlink | m.Link | m.Attrs | m.Durable
+from cachexfs.peers.replicas import Change, check_change
 
 
 class Put(NamedTuple):
@@ -101,25 +99,21 @@ class Batch:
         self._manifest.put(replica, data, by)
 
     def _change(self, change: Change, by: bytes) -> None:
+        check_change(change)
         match change:
             case m.Rename(_, volume, old, new, exchange):
-                check_place(volume, old, new)
                 move = self._manifest.exchange if exchange else self._manifest.rename
                 move(volume, old, new, by)
             case m.Unlink(_, volume, path, at_ns):
-                check_place(volume, path)
                 self._manifest.unlink(volume, path, at_ns, by)
             case m.Link(_, volume, old, new):
-                check_place(volume, old, new)
                 self._manifest.link(volume, old, new, by)
             case m.Durable(_, volume, path, version):
-                check_place(volume, path)
                 self._manifest.mark_durable(volume, path, version)
             case m.Attrs():
                 self._attrs(change)
 
     def _attrs(self, attrs: m.Attrs) -> None:
-        check_place(attrs.volume, attrs.path)
         self._manifest.replace(
             attrs.volume,
             attrs.path,

@@ -13,7 +13,7 @@ from cachexfs.peers import messages as m
 from cachexfs.peers.paths import MAX_NAME_BYTES
 from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.register import Full, Key, Outcome, Register
-from cachexfs.peers.replicas import check_place
+from cachexfs.peers.replicas import check_said
 
 MAX_AT_ONCE = 1024
 """Entries in one message; an honest sender has `registrar.AT_ONCE`."""
@@ -98,7 +98,9 @@ class Home:
 
 
 def _check(entry: m.Entry) -> None:
-    check_place(entry.replica.volume, entry.replica.path)
+    check_said(entry.replica)
+    if len(entry.address) > MAX_NAME_BYTES + 8:
+        raise Refusal("BadReplica", "an address that is none")
     if not 0 < len(entry.name) <= MAX_NAME_BYTES or b"/" in entry.name or b"\0" in entry.name:
         raise Refusal("BadPath", f"{entry.name[:80]!r} is no name")
     if len(entry.holders) > 16:

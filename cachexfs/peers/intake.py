@@ -17,19 +17,22 @@ import zstandard
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count
 from cachexfs.peers import messages as m
-from cachexfs.peers.batch import Change, Put, Step
+from cachexfs.peers.batch import Put, Step
 from cachexfs.peers.draft import Draft
 from cachexfs.peers.part import Part
 from cachexfs.peers.refusal import Refusal
-from cachexfs.peers.replicas import MAX_FILE_BYTES
+from cachexfs.peers.replicas import MAX_FILE_BYTES, Change, check_change
 from cachexfs.peers.store import Store, disk_errors
 from cachexfs.peers.wire import RemoteProtocolError
 
 MAX_OPEN_OFFERS = 256
-"""Descriptors that one connection may hold; an honest sender has `sender.WINDOW_ORDERS`."""
+"""Descriptors that one connection may hold; an honest sender has `line.WINDOW_ORDERS`."""
 
 MAX_DRAFTS = 64
 """The same for what is sent ahead; an honest sender has `ahead.MAX_DRAFTS`."""
+
+MAX_LINE = 256
+"""Orders that wait for an earlier one's content; an honest sender has `line.WINDOW_ORDERS`."""
 
 log = logging.getLogger(__name__)
 
@@ -111,12 +114,14 @@ class Intake:
             case m.Withdraw():
                 self._withdraw(item.id)
             case change:
-                self._queue(_Place(change.id, change))
+                self._queue(_Place(change.id, _checked(change)))
         return None
 
     def _queue(self, place: _Place) -> None:
         if place.id <= self._last_id:
             raise RemoteProtocolError(f"order {place.id} comes after order {self._last_id}")
+        if len(self._line) >= MAX_LINE:
+            raise RemoteProtocolError(f"more than {MAX_LINE} orders at a time")
         self._last_id = place.id
         self._line.append(place)
 
@@ -129,7 +134,7 @@ class Intake:
         try:
             place.part = self._store.offer(offer.replica, self._session, draft)
         except Refusal as refusal:
-            place.order = refusal
+            place.order, place.replica = refusal, None
             return None
         finally:
             if draft is not None:
@@ -230,6 +235,15 @@ class Intake:
             if place.order is not None:
                 ready.append(Step(self._session, place.id, place.order))
         return ready
+
+
+def _checked(change: Change) -> Change | Refusal:
+    """What takes the change's place in the line: nothing absurd waits there, or takes memory."""
+    try:
+        check_change(change)
+    except Refusal as refusal:
+        return refusal
+    return change
 
 
 def _expected_length(replica: m.Replica, data: m.Data) -> int:

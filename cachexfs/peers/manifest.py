@@ -13,6 +13,7 @@ Not for two threads at a time; the store's lock sees to that. Every method that 
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,9 +63,12 @@ class Progress(NamedTuple):
 
 
 class Manifest:
-    """Raises `sqlite3.Error` from everything that touches the disk."""
+    """Raises `sqlite3.Error` from everything that touches the disk, `OSError` when it is made."""
 
     def __init__(self, path: Path) -> None:
+        # SQLite would make it with the umask's mode, and gives its other files the same one.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        os.close(os.open(path, flags, 0o600))
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")

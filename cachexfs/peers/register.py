@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
 from sortedcontainers import SortedDict
 
 from cachexfs.peers.messages import Entry, Replica
@@ -24,6 +23,8 @@ BURIED_S = 3600.0
 """How long the last rank of a settled name is remembered."""
 MAX_ENTRIES = 500_000
 """About a kilobyte each with the checksums of a file of 800 MiB."""
+MAX_BYTES = 1 << 30
+"""Half a million usual entries; what an entry may hold is bounded by a frame's header only."""
 LISTED_BYTES = 1 << 20
 """A part of a listing is cut here, so that its header stays small."""
 
@@ -61,11 +62,13 @@ class Full(Exception):
 class Register:
     """Entries by directory and name."""
 
-    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(self, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> None:
         self._max_entries = max_entries
+        self._max_bytes = max_bytes
         self._names: dict[Key, SortedDict[bytes, _Held]] = {}
         self._buried: dict[tuple[Key, bytes], _Buried] = {}
         self._count = 0
+        self._bytes = 0
         self._sweep_at_s = 0.0
 
     def __len__(self) -> int:
@@ -99,6 +102,8 @@ class Register:
         if names is None or held is None or held.entry.stamp > stamp:
             return
         self._buried[key, name] = _Buried(held.entry.rank, now_s + BURIED_S)
+        if len(self._buried) > self._max_entries:
+            del self._buried[next(iter(self._buried))]
         self._drop(key, name)
 
     def find(self, key: Key, name: bytes, now_s: float) -> Entry | None:
@@ -117,8 +122,7 @@ class Register:
             if size_bytes >= LISTED_BYTES:
                 return entries, True
             entries.append(entry)
-            size_bytes += 512 + len(entry.replica.crcs) + len(entry.replica.path)
-            size_bytes += sum(map(len, entry.replica.xattrs.values()))
+            size_bytes += weight(entry)
         return entries, False
 
     def _beyond(self, key: Key, after: bytes, now_s: float) -> Iterator[Entry]:
@@ -131,22 +135,27 @@ class Register:
 
     def _set(self, key: Key, entry: Entry, now_s: float) -> None:
         names = self._names.get(key)
-        if names is None or entry.name not in names:
-            if self._count >= self._max_entries:
-                raise Full
-            self._count += 1
-            names = self._names.setdefault(key, SortedDict())
-        names[entry.name] = _Held(entry, now_s + EXPIRE_S)
+        held = names.get(entry.name) if names is not None else None
+        more_bytes = weight(entry) - (weight(held.entry) if held is not None else 0)
+        more = 0 if held is not None else 1
+        if self._bytes + max(0, more_bytes) > self._max_bytes:
+            raise Full
+        if self._count + more > max(self._count, self._max_entries):
+            raise Full
+        self._count += more
+        self._bytes += more_bytes
+        self._names.setdefault(key, SortedDict())[entry.name] = _Held(entry, now_s + EXPIRE_S)
 
     def _drop(self, key: Key, name: bytes) -> None:
-        del self._names[key][name]
+        self._bytes -= weight(self._names[key].pop(name).entry)
         self._count -= 1
         if not self._names[key]:
             del self._names[key]
 
     def _sweep(self, now_s: float) -> None:
         """Forget what has expired, every now and then."""
-        if now_s < self._sweep_at_s and self._count < self._max_entries:
+        is_full = self._count >= self._max_entries or self._bytes >= self._max_bytes
+        if now_s < self._sweep_at_s and not is_full:
             return
         self._sweep_at_s = now_s + EXPIRE_S / 3
         for key, names in list(self._names.items()):
@@ -165,6 +174,9 @@ def _gravestone(key: Key, name: bytes, rank: tuple[int, str]) -> Entry:
     return Entry(name=name, stamp=stamp, replica=replica)
 
 
-def size_of(entry: Entry) -> int:
-    """Roughly what an entry takes on the wire, in bytes."""
-    return len(msgspec.msgpack.encode(entry))
+def weight(entry: Entry) -> int:
+    """About what an entry takes, on the wire or in memory, in bytes."""
+    replica = entry.replica
+    texts = (replica.crcs, replica.path, replica.target, replica.volume, replica.job, entry.address)
+    attributes = (*replica.xattrs, *replica.xattrs.values())
+    return 512 + sum(map(len, texts)) + sum(map(len, attributes)) + sum(map(len, entry.holders))

@@ -30,7 +30,7 @@ from cachexfs.peers.batch import Step
 from cachexfs.peers.greeting import Identity
 from cachexfs.peers.group import GroupCommit
 from cachexfs.peers.handshake import Listener
-from cachexfs.peers.home import Home
+from cachexfs.peers.home import REMEMBERED_NODES, Home
 from cachexfs.peers.intake import Chunk, Intake, Item
 from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.store import Store
@@ -268,7 +268,10 @@ class _Conversation:
             await answer(question, self._server.store, self._stream, self._server.in_thread)
 
     def _heard(self) -> None:
-        self._server.heard[self._node] = trio.current_time()
+        heard = self._server.heard
+        heard[self._node] = trio.current_time()
+        if len(heard) > REMEMBERED_NODES:
+            del heard[min(heard, key=lambda node: heard[node])]
 
     def _tell(self, message: m.Message) -> None:
         """Say something that was not asked for; who does not listen is told when it asks again."""

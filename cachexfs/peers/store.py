@@ -218,10 +218,13 @@ class Store:
             row = self._manifest.get(volume, path)
             if row is None or row.data is None or row.replica.version != version:
                 raise Refusal("NotFound", f"version {version} of {path!r} is not held here")
-            fd = os.open(self._data / str(row.data), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = self._open_data(row.data)
             return Opened(row.replica, fd)
 
     # --- within ---------------------------------------------------------------------------------
+
+    def _open_data(self, number: int) -> int:
+        return os.open(self._data / str(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def _open_part(self, replica: m.Replica, session: bytes, draft: Draft | None) -> Part | None:
         name = f"{content_name(replica)}.part"
@@ -264,7 +267,7 @@ class Store:
             row = self._manifest.get(part.replica.volume, part.replica.path)
             if row is None or row.data is None:
                 return
-            fd = os.open(self._data / str(row.data), os.O_RDONLY | os.O_CLOEXEC)
+            fd = self._open_data(row.data)
         try:
             part.borrow(fd, row.replica.crcs)
         finally:
@@ -352,14 +355,20 @@ def disk_errors() -> Iterator[None]:
         raise Refusal("StoreFailed", str(error), retry=True) from None
 
 
-def _prepare(*directories: Path) -> int:
-    """Make the directories, and lock the first: the descriptor holds the lock."""
-    top = directories[0]
+def _prepare(top: Path, *inner: Path) -> int:
+    """Make the directories, shut them to others, and lock the first: the descriptor holds the lock.
+
+    What is there already must be ours: whoever owns a directory can read and replace what is in it.
+    """
     try:
-        for directory in directories:
+        for directory in (top, *inner):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        top.chmod(0o700)
-        fd = os.open(top / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            _shut(directory, follow_symlinks=directory == top)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(top / "lock", flags, 0o600)
+        for path in top.iterdir():
+            if path.is_file() and not path.is_symlink():
+                path.chmod(0o600)
     except OSError as error:
         raise StoreUnusable(f"peer.store: cannot use {top}: {error.strerror}") from None
     try:
@@ -368,6 +377,21 @@ def _prepare(*directories: Path) -> int:
         os.close(fd)
         raise StoreUnusable(f"peer.store: {top} is in use by another `cachexfs peer`") from None
     return fd
+
+
+def _shut(directory: Path, *, follow_symlinks: bool) -> None:
+    """Nobody else may look into a directory of ours. Raises `StoreUnusable`, OSError."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    fd = os.open(directory, flags if follow_symlinks else flags | os.O_NOFOLLOW)
+    try:
+        if (uid := os.fstat(fd).st_uid) != os.geteuid():
+            raise StoreUnusable(
+                f"peer.store: {directory} belongs to the user {uid}, and the peer runs as "
+                f"{os.geteuid()}"
+            )
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
 
 
 def sync_directory(fd: int) -> None:

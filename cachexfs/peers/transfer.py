@@ -113,6 +113,8 @@ class Transfer:
         entry = self._line.sent(need.id)
         if entry is None or not isinstance(entry.order, Put):
             return
+        if sum(max(0, last - first) for first, last in need.ranges) > entry.chunks:
+            raise RemoteProtocolError(f"order {need.id} needs more chunks than there are")
         entry.needs += 1
         if entry.needs == 1:
             self._needed[entry.id] = need

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import NamedTuple
 
 
@@ -36,8 +37,17 @@ def like(status: os.stat_result) -> Changes:
 
 
 def owned(changes: Changes, uid: int, gid: int) -> Changes:
-    """The changes, with an owner where one can be given: only root can."""
-    return changes._replace(uid=uid, gid=gid) if os.geteuid() == 0 else changes
+    """The changes, with an owner where one can be given: only root can.
+
+    Set-ID bits go where their owner cannot be given: they would lend out somebody else's rights.
+    """
+    if os.geteuid() == 0:
+        return changes._replace(uid=uid, gid=gid)
+    mode = changes.mode
+    if mode is not None:
+        mode &= ~stat.S_ISUID if uid != os.geteuid() else ~0
+        mode &= ~stat.S_ISGID if gid != os.getegid() and not stat.S_ISDIR(mode) else ~0
+    return changes._replace(mode=mode)
 
 
 def read_xattrs(path: str | int) -> dict[bytes, bytes]:

@@ -190,13 +190,25 @@ class DirectoryWriter:
 
 def apply_attributes(fd: int, replica: Replica) -> None:
     """Owner (where permitted), mode, extended attributes (where supported), times."""
-    with contextlib.suppress(PermissionError):
+    mode = replica.mode & 0o7777
+    try:
         os.chown(fd, replica.uid, replica.gid)
-    os.fchmod(fd, replica.mode & 0o7777)
+    except PermissionError:
+        mode = _without_foreign_ids(mode, os.fstat(fd), replica)
+    os.fchmod(fd, mode)
     for name, value in replica.xattrs.items():
         with contextlib.suppress(OSError):
             os.setxattr(fd, name, value)
     os.utime(fd, ns=(replica.atime_ns, replica.mtime_ns))
+
+
+def _without_foreign_ids(mode: int, found: os.stat_result, replica: Replica) -> int:
+    """Without the set-ID bits of an owner that could not be given: they would lend out our own."""
+    if found.st_uid != replica.uid:
+        mode &= ~stat.S_ISUID
+    if found.st_gid != replica.gid and not stat.S_ISDIR(found.st_mode):
+        mode &= ~stat.S_ISGID
+    return mode
 
 
 def _descend(fd: int, name: bytes, *, make: bool) -> int:

@@ -20,6 +20,8 @@ from cachexfs.peers import paths, tls
 from cachexfs.peers.handshake import HandshakeFailed
 from cachexfs.peers.messages import Replica
 from cachexfs.peers.reader import PeerFailed, PeerReader, ReplicaUnreadable, open_reader
+from cachexfs.peers.refusal import Refusal
+from cachexfs.peers.replicas import check
 from cachexfs.recovery.generations import (
     INDEX_AT_MOST_BYTES,
     Checkpoint,
@@ -130,12 +132,12 @@ class _Recovery:
         """One path, into the sink or into the lists of what is wrong."""
         path = wanted.replica.path
         try:
-            paths.check(path)
+            check(wanted.replica)  # the peer did, if it is what it should be
             why = await self._put(wanted)
         except AlreadyThere:
             self.result.present.append(path)
             return
-        except (SinkRefused, OSError, paths.BadPath) as error:
+        except (SinkRefused, OSError, Refusal) as error:
             self.result.refused.append((path, str(error)))
             self._report(f"{path!r}: not written: {error}")
             return
