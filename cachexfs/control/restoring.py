@@ -58,7 +58,7 @@ class Restorer:
         return used + size_bytes <= limit * HIGH_WATER
 
     async def _fill(self, node: Node, target: int, size_bytes: int) -> None:
-        if self._fetching is not None and self._fetching.has_replica(node):
+        if self._fetching is not None and await self._fetching.find_replica(node):
             try:
                 await self._fetching.copy_to(node, target)
                 return

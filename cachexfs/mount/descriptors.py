@@ -103,8 +103,9 @@ class Descriptors:
         try:
             return Opened(await self._source.open(node), is_blob=False)
         except OSError as error:
-            has_replica = self._fetching is not None and self._fetching.has_replica(node)
-            if not has_replica or not self._source.is_trouble(error):
+            if not self._source.is_trouble(error):
+                raise
+            if self._fetching is None or not await self._fetching.find_replica(node):
                 raise
             return await self._fetched(node)
 

@@ -169,8 +169,9 @@ class OpenFiles:
         try:
             return await self._source.read(opened.fd, offset, length)
         except OSError as error:
-            has_replica = self._fetching is not None and self._fetching.has_replica(node)
-            if self._fetching is None or not has_replica or not self._source.is_trouble(error):
+            if self._fetching is None or not self._source.is_trouble(error):
+                raise
+            if not await self._fetching.find_replica(node):
                 raise
             return await self._fetching.read(node, offset, length)
 
@@ -179,17 +180,21 @@ class OpenFiles:
         try:
             return await self._fetching.read(node, offset, length)
         except OSError:
-            if node.remote is not None and not await self._has_arrived(node, opened):
+            if opened.is_fetched and not await self._has_arrived(node, opened):
                 raise
         return await self._source.read(opened.fd, offset, length)
 
     async def _has_arrived(self, node: Node, opened: Opened) -> bool:
-        """Whether another node's file is on the shared file system by now; read from there then."""
-        slot, signature = node.slot, node.signature
-        status = await self._source.lookup(slot) if slot is not None else None
-        if status is None or signature != Signature(status.st_size, status.st_mtime_ns):
-            return False
-        node.place = slot
+        """Whether what nobody else delivers is to be had on the shared file system by now.
+
+        It is read from there then. Raises OSError when that does not answer either.
+        """
+        if node.remote is not None:
+            slot, signature = node.slot, node.signature
+            status = await self._source.lookup(slot) if slot is not None else None
+            if status is None or signature != Signature(status.st_size, status.st_mtime_ns):
+                return False
+            node.place = slot
         opened.replaced.append(opened.fd)
         opened.fd, opened.is_fetched = await self._source.open(node), False
         self._tree.detach(node)

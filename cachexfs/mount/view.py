@@ -159,6 +159,8 @@ class View:
             return await self._at_another_node(slot, remote, status)
         if status is not None:
             return self._reflect(slot, status)
+        if trouble is not None and (known := self._tree.known_at(slot)) is not None:
+            return Found(known, None)  # as the daemon before this one knew it
         raise trouble or answer(errno.ENOENT)
 
     def _patience_s(self, slot: Slot, pid: int) -> float | None:
@@ -368,7 +370,8 @@ class View:
                 raise
             if (last := self._last_seen(node)) is not None:
                 return last
-            if not node.mode or node.kind == "file":  # without its size it is not guessed at
+            # Without its size a file is not guessed at.
+            if not node.mode or (node.kind == "file" and node.signature is None):
                 raise
             return None
         attributes.take_status(node, status)
@@ -422,10 +425,12 @@ class View:
         known = self._tree.known_as(origin)
         if known is not None and (known.kind != kind or self._was_replaced(known, status)):
             self._forget_copy(known, kind == known.kind)
-        node = self._tree.reflect(origin, kind, slot)
-        if status.st_nlink == 1 and node.state is State.DURABLE and not self._room.is_busy(node):
-            node.names = {slot}  # another node may have renamed it
-        attributes.take_status(node, status)
+        with self._tree.transaction():
+            node = self._tree.reflect(origin, kind, slot)
+            is_alone = status.st_nlink == 1 and node.state is State.DURABLE
+            if is_alone and not self._room.is_busy(node):
+                node.names = {slot}  # another node may have renamed it
+            attributes.take_status(node, status)
         if kind == "directory" and self._tree.seen(node.ino) is None:
             with contextlib.suppress(trio.WouldBlock):
                 self._to_scout.send_nowait(node.ino)

@@ -51,7 +51,8 @@ log = logging.getLogger(__name__)
 
 
 class _Holder(NamedTuple):
-    """Who has a file: where, under which name, and by which number if it is the owner."""
+    """Who has a file: where, under which name, and by which number if it is the owner that told us
+    (else by path)."""
 
     name: str
     address: str
@@ -83,8 +84,8 @@ class _Fetched:
 
 class Fetching:
     """`addresses`: where each member's store answers; `ask_again`: what the homes say of a file by
-    now; `replica_of_ours`: what members hold of a file that is ours and not in RAM. Raises
-    OSError(EIO) when nobody delivers.
+    now; `stand_in`: who is known to hold what the shared file system has of a file, and
+    `find_stand_in`, who is found when asked for. Raises OSError(EIO) when nobody delivers.
     """
 
     def __init__(
@@ -95,7 +96,8 @@ class Fetching:
         volume: str,
         addresses: Callable[[], dict[str, str]],
         ask_again: Callable[[Node], Awaitable[Remote | None]] | None = None,
-        replica_of_ours: Callable[[Node], Remote | None] = lambda node: None,
+        stand_in: Callable[[Node], Remote | None] = lambda node: None,
+        find_stand_in: Callable[[Node], Awaitable[Remote | None]] | None = None,
     ) -> None:
         self._tier = tier
         self._room = room
@@ -103,7 +105,8 @@ class Fetching:
         self._volume = volume
         self._addresses = addresses
         self._ask_again = ask_again
-        self._replica_of_ours = replica_of_ours
+        self._stand_in = stand_in
+        self._find_stand_in = find_stand_in or _nobody
         self._files: dict[int, _Fetched] = {}
         self._idle: dict[str, list[PeerReader]] = {}
         self._limits: dict[str, trio.CapacityLimiter] = {}
@@ -149,9 +152,9 @@ class Fetching:
             while done < len(data):
                 done += os.pwrite(target, memoryview(data)[done:], offset + done)
 
-    def has_replica(self, node: Node) -> bool:
-        """Whether members hold a file of ours whose bytes are not here."""
-        return node.remote is None and self._replica_of_ours(node) is not None
+    async def find_replica(self, node: Node) -> bool:
+        """Whether members hold what the shared file system has of a file and does not give."""
+        return node.remote is None and await self._find_stand_in(node) is not None
 
     def forget(self, ino: int) -> None:
         """A file is not wanted any more."""
@@ -184,7 +187,7 @@ class Fetching:
         """Try, and again with what the homes say by then. Raises OSError when it is of no use."""
         until_s = trio.current_time() + PATIENCE_S
         while True:
-            remote = node.remote or self._replica_of_ours(node)
+            remote = node.remote or self._stand_in(node)
             if remote is None:
                 raise OSError(errno.EIO, "it is not another node's any more")
             try:
@@ -219,7 +222,7 @@ class Fetching:
 
     def _holders(self, remote: Remote) -> list[_Holder]:
         addresses = self._addresses()
-        owner = [_Holder(remote.owner, remote.address, remote.ino)] if remote.address else []
+        owner = [_Holder(remote.owner, remote.address, remote.ino or None)] if remote.address else []
         return owner + [
             _Holder(name, addresses[name], None) for name in remote.holders if name in addresses
         ]
@@ -332,6 +335,10 @@ async def _describe(reader: PeerReader, holder: _Holder, replica: m.Replica) -> 
         if held.path == replica.path and held.version == replica.version:
             return held
     raise ReplicaUnreadable(reader.name, replica.path, "is not held any more")
+
+
+async def _nobody(node: Node) -> Remote | None:
+    return None
 
 
 def replica_of(remote: Remote, volume: str) -> m.Replica:

@@ -22,6 +22,7 @@ from cachexfs.peers.greeting import Identity
 from cachexfs.peers.homes import Homes
 from cachexfs.peers.registrar import Registrar
 from cachexfs.peers.serving import ReadServer
+from cachexfs.peers.standins import StandIns
 from cachexfs.peers.whereabouts import Whereabouts
 from cachexfs.ram.node import Node
 from cachexfs.ram.remote import Remote
@@ -59,6 +60,7 @@ class Presence:
         self._volume = volume
         self.registrar = Registrar(tree, catalogue, node)
         self.elsewhere = Elsewhere(node, root_ino)
+        self.stand_ins = StandIns(tree, volume, self._identity, lambda: self._members)
         self.fetching = Fetching(
             tier,
             room,
@@ -66,7 +68,8 @@ class Presence:
             volume,
             self._addresses,
             partial(self._ask_again, tree),
-            partial(replica_of_ours, tree),
+            self.stand_ins.known,
+            self.stand_ins.find,
         )
         self.reads = ReadServer(
             tree, tier, sums, catalogue, Identity(node, secret, contexts.server)
@@ -141,21 +144,3 @@ class Presence:
         if own:
             return split_address(own[0].address, "peers")[0]
         return socket.gethostname()
-
-
-def replica_of_ours(tree: Tree, node: Node) -> Remote | None:
-    """What members hold of a file of ours whose bytes are not in RAM any more."""
-    life = node.life
-    holders = life.holders() if life is not None else []
-    if node.blob is not None or node.signature is None or not holders or not node.has_known_crcs:
-        return None
-    return Remote(
-        kind="file",
-        owner="",
-        stamp=0,
-        version=node.settled_at_ns,
-        path=tree.path_of(node),
-        holders=tuple(holders),
-        size_bytes=node.signature.size_bytes,
-        crcs=node.crcs,
-    )

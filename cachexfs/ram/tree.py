@@ -118,6 +118,13 @@ class Tree:
         node.place = slot
         return node
 
+    def known_at(self, slot: Slot) -> Node | None:
+        """What a name stood for on the shared file system when that was last known. Not quick."""
+        for node in self.nodes.values():
+            if slot in node.names and node.place == slot:
+                return node
+        return None
+
     def holds_ours(self, node: Node) -> bool:
         """Whether files of ours were ever in a directory: they are found only through it."""
         return bool(node.names) and node.ino in self._holding
