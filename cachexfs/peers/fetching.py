@@ -222,7 +222,9 @@ class Fetching:
 
     def _holders(self, remote: Remote) -> list[_Holder]:
         addresses = self._addresses()
-        owner = [_Holder(remote.owner, remote.address, remote.ino or None)] if remote.address else []
+        owner = (
+            [_Holder(remote.owner, remote.address, remote.ino or None)] if remote.address else []
+        )
         return owner + [
             _Holder(name, addresses[name], None) for name in remote.holders if name in addresses
         ]
