@@ -12,25 +12,26 @@ from pathlib import Path
 
 import trio
 
-from lazerd import __version__, checkpoints, metrics, reboot
+from lazerd import __version__, checkpoints, metrics
 from lazerd.backend import cgroup, jobdir
 from lazerd.backend.local import LocalBackend
 from lazerd.backend.protocol import REPORTS_AHEAD, Backend, NoSensor, Report, Sensor, Together
 from lazerd.client import SOCKET_NAME
-from lazerd.clock import Clock
-from lazerd.conductor import Conductor
+from lazerd.conduct.clock import Clock
+from lazerd.conduct.conductor import Conductor
+from lazerd.conduct.hearing import Hearing
+from lazerd.conduct.tally import Tally
 from lazerd.config import Config
 from lazerd.control import server
 from lazerd.control.answers import Answers
 from lazerd.control.asker import asker_of, uid_of
 from lazerd.control.verbs import Verbs
 from lazerd.errors import ConfigError, LazerError
-from lazerd.hearing import Hearing
+from lazerd.memory import reboot
+from lazerd.memory.restore import restore
+from lazerd.memory.snapshot import fingerprint
+from lazerd.memory.store import Store
 from lazerd.policy.names import Information, Policy, policy_named
-from lazerd.restore import restore
-from lazerd.snapshot import fingerprint
-from lazerd.store import Store
-from lazerd.tally import Tally
 
 log = logging.getLogger(__name__)
 

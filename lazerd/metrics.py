@@ -13,9 +13,9 @@ from typing import Any
 
 import trio
 
-from lazerd.book import Record
+from lazerd.conduct.tally import PHASES, Tally
 from lazerd.errors import LazerError
-from lazerd.tally import PHASES, Tally
+from lazerd.memory.book import Record
 
 EVERY_S = 2.0
 

@@ -87,7 +87,7 @@ def _config(
 
 
 def _set_aside(config: Config) -> None:
-    from lazerd.store import set_aside
+    from lazerd.memory.store import set_aside
 
     aside = set_aside(config.state_dir)
     click.echo(f"lazerd: the store is now {aside}" if aside else "lazerd: there is no store yet")

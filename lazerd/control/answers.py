@@ -13,16 +13,16 @@ from typing import Any
 
 import msgspec
 
-from lazerd import book as books
 from lazerd.backend.protocol import Backend
-from lazerd.book import Record
-from lazerd.conductor import Conductor
+from lazerd.conduct.conductor import Conductor
+from lazerd.conduct.hearing import Hearing
+from lazerd.conduct.tally import Tally
 from lazerd.control.asker import Asker, name_of
 from lazerd.control.reasons import Reasons
-from lazerd.hearing import Hearing
+from lazerd.memory import book as books
+from lazerd.memory.book import Record
+from lazerd.memory.store import Decision, Row
 from lazerd.model.reasons import Reason
-from lazerd.store import Decision, Row
-from lazerd.tally import Tally
 
 SCHEMA = 1
 BACKEND_LOST = "BackendLost"

@@ -11,17 +11,17 @@ from typing import Any
 import msgspec
 
 from lazerd.backend.protocol import Launch
-from lazerd.book import Record
-from lazerd.book import decode as decode_record
-from lazerd.conductor import Conductor
+from lazerd.conduct.conductor import Conductor
 from lazerd.config import Config, signal_number
 from lazerd.control.answers import Answers
 from lazerd.control.asker import Asker
 from lazerd.errors import LazerError, NoSuchJob, NotAllowed, UsageError, WrongPhase
+from lazerd.memory.book import Record
+from lazerd.memory.book import decode as decode_record
+from lazerd.memory.restore import row_of
+from lazerd.memory.store import Store
 from lazerd.model.events import Cancelled, Event, Held, Released, SetupEnded, Submitted
 from lazerd.model.job import JobSpec
-from lazerd.restore import row_of
-from lazerd.store import Store
 
 HISTORY_AT_MOST = 10_000
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import trio
 
 from lazerd import config as configuration
-from lazerd.clock import Clock
+from lazerd.conduct.clock import Clock
 from lazerd.daemon import Parts, run
 from lazerd.engine import Engine
 from lazerd.model.actions import Action, Preempt, Start

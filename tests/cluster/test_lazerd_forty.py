@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import trio
 
-from lazerd import records
+from lazerd.memory import records
+from lazerd.memory.store import Store
 from lazerd.model.actions import Preempt, Start
-from lazerd.store import Store
 from tests.cluster import lazerd_forty as forty
 from tests.lazerd_at_work import Lazerd
 from tools.replay.driver import Task

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from lazerd.backend.protocol import Launch
-from lazerd.book import Record
+from lazerd.memory.book import Record
+from lazerd.memory.restore import row_of
+from lazerd.memory.store import Store
 from lazerd.model.job import JobSpec
-from lazerd.restore import row_of
-from lazerd.store import Store
 from tests.lazerd_at_work import Lazerd, as_json
 
 JOBS = 10_000

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from lazerd.clock import Clock
+from lazerd.conduct.clock import Clock
 from lazerd.engine import Engine
 from lazerd.errors import LazerError
+from lazerd.memory.restore import Restored, restore
+from lazerd.memory.snapshot import fingerprint
+from lazerd.memory.store import FILE, Store
 from lazerd.policy.names import Information, policy_named
-from lazerd.restore import Restored, restore
-from lazerd.snapshot import fingerprint
-from lazerd.store import FILE, Store
 from tests.lazerd_at_work import Lazerd, lazerd
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]

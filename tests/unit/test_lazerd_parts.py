@@ -8,15 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lazerd import book as books
-from lazerd import records
-from lazerd.admission import Gate
 from lazerd.backend.allotment import Allotment
 from lazerd.backend.protocol import Gpu, GpuState, Launch
-from lazerd.book import Book, Record
-from lazerd.capacity import Capacity
 from lazerd.checkpoints import Checkpoints
+from lazerd.conduct.admission import Gate
+from lazerd.conduct.tally import Tally
 from lazerd.engine import Engine
+from lazerd.memory import book as books
+from lazerd.memory import records
+from lazerd.memory.book import Book, Record
+from lazerd.memory.capacity import Capacity
+from lazerd.memory.snapshot import freeze, thaw
 from lazerd.model.actions import Preempt, Start, WakeAt
 from lazerd.model.cluster import Cluster
 from lazerd.model.events import (
@@ -37,8 +39,6 @@ from lazerd.model.events import (
 from lazerd.model.job import JobSpec
 from lazerd.model.weighing import Candidate, Moment, Weighing
 from lazerd.policy.names import Information, policy_named
-from lazerd.snapshot import freeze, thaw
-from lazerd.tally import Tally
 
 POLICY = policy_named("srsf/nosetup", Information.GIVEN)
 

@@ -6,17 +6,17 @@ import json
 import logging
 from dataclasses import dataclass
 
-from lazerd import book as books
-from lazerd import records, snapshot
-from lazerd.book import Book, Record
-from lazerd.capacity import Capacity, of_cluster
 from lazerd.engine import Engine, IllegalEvent
 from lazerd.errors import StoreDamaged
+from lazerd.memory import book as books
+from lazerd.memory import records, snapshot
+from lazerd.memory.book import Book, Record
+from lazerd.memory.capacity import Capacity, of_cluster
+from lazerd.memory.rebuild import rebuild
+from lazerd.memory.store import Row, Snapshot, Store
 from lazerd.model.actions import WakeAt
 from lazerd.model.cluster import Cluster
 from lazerd.policy.names import Policy
-from lazerd.rebuild import rebuild
-from lazerd.store import Row, Snapshot, Store
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 import trio
 
 from lazerd.backend import protocol as said
-from lazerd.book import Record
-from lazerd.conductor import Conductor
+from lazerd.conduct.conductor import Conductor
+from lazerd.memory.book import Record
 from lazerd.model import events as told
 
 log = logging.getLogger(__name__)

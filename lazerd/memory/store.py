@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS cycle (
 CREATE TABLE IF NOT EXISTS snapshot (
   only INTEGER PRIMARY KEY CHECK (only = 1),
   seq INTEGER NOT NULL, fingerprint TEXT NOT NULL, engine BLOB NOT NULL);
--- Every job as people see it (lazerd/book.py); ended_s is NULL while it lives.
+-- Every job as people see it (lazerd/memory/book.py); ended_s is NULL while it lives.
 CREATE TABLE IF NOT EXISTS job (
   job_id TEXT PRIMARY KEY, number INTEGER NOT NULL, uid INTEGER NOT NULL,
   ended_s REAL, record TEXT NOT NULL);

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
-from lazerd.book import Record
+from lazerd.memory.book import Record
 from lazerd.model.actions import Action, Kill, Preempt, Start
 from lazerd.model.events import Cancelled, Event, Submitted
 

@@ -26,17 +26,17 @@ from typing import Any, TypeVar
 import msgspec
 import trio
 
-from lazerd import records
-from lazerd.admission import Gate
 from lazerd.backend.protocol import Backend, Known
-from lazerd.book import Record
-from lazerd.clock import Clock
+from lazerd.conduct.admission import Gate
+from lazerd.conduct.clock import Clock
 from lazerd.errors import StoreFull
+from lazerd.memory import records
+from lazerd.memory.book import Record
+from lazerd.memory.restore import FINGERPRINT, NODES, Restored, row_of
+from lazerd.memory.snapshot import freeze
+from lazerd.memory.store import Cycle, Decision, Snapshot, Store
 from lazerd.model.actions import Action, Kill, Preempt, Start, WakeAt
 from lazerd.model.events import Event, Finished, Gone, Stuck, Submitted, Wakeup
-from lazerd.restore import FINGERPRINT, NODES, Restored, row_of
-from lazerd.snapshot import freeze
-from lazerd.store import Cycle, Decision, Snapshot, Store
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lazerd.book import Record
+from lazerd.memory.book import Record
+from lazerd.memory.store import Store
 from lazerd.model.events import Event, Evicted, Gone
-from lazerd.store import Store
 
 _KEY = "boot"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from lazerd.book import Record
 from lazerd.engine import Engine
+from lazerd.memory.book import Record
 from lazerd.model.actions import Action, Start
 from lazerd.model.cluster import Cluster
 from lazerd.model.events import (

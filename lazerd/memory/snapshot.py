@@ -3,7 +3,7 @@
 Replaying every event since the first would take longer each day, so the engine is written down from
 time to time and only what came later is replayed. The fingerprint covers the code that decides and
 the policy by name: another version would read the bytes wrongly, or decide otherwise on replay, so
-it starts from the records of the jobs instead (`lazerd/rebuild.py`).
+it starts from the records of the jobs instead (`lazerd/memory/rebuild.py`).
 
 The bytes are a pickle, read from a file that only this daemon's user can write.
 """
@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import lazerd
 from lazerd.engine import Engine
 from lazerd.policy.names import Policy
 
@@ -36,7 +37,7 @@ def fingerprint(policy: Policy, information: str) -> str:
 
 @lru_cache
 def _code() -> str:
-    here = Path(__file__).parent
+    here = Path(lazerd.__file__).parent
     digest = hashlib.sha256(sys.version.encode())
     for name in _DECIDES:
         for path in sorted((here / name).rglob("*.py")) or [here / name]:
