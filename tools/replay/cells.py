@@ -61,6 +61,18 @@ def _guessing(estimate: str) -> dict[str, Case]:
     return {name: replace(case, estimate=estimate) for name, case in CELLS.items()}
 
 
+def _drawn(setup: str) -> dict[str, Case]:
+    """One cell for each trace, with set-ups drawn for each job."""
+    names = ("philly-512-300", "gangs-320-1200", "kalos-x4-1024-growing", *_MURI)
+    return {
+        f"{name.rpartition('-')[0]}-lognormal": replace(
+            CELLS[name], setup=setup, known_setups=False
+        )
+        for name in names
+    }
+
+
+_MURI = tuple(name for name in CELLS if name.startswith("muri"))
 _SAME_INFORMATION = ("sjf", "srtf/eager", "srtf/nosetup", "srsf/eager", "srsf/nosetup", "lazer")
 TABLES: tuple[Table, ...] = (
     Table(
@@ -92,6 +104,12 @@ TABLES: tuple[Table, ...] = (
         "Known durations, set-ups have to be learned",
         {name: replace(case, known_setups=False) for name, case in CELLS.items()},
         ("srsf/nosetup", "lazer"),
+    ),
+    Table(
+        "lognormal",
+        "Known durations, set-ups that differ from job to job and have to be learned",
+        _drawn("lognorm:600:1"),
+        _SAME_INFORMATION,
     ),
     Table(
         "none",
