@@ -19,6 +19,7 @@ from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
 from cachexfs.durability.latency.prior import TOGETHER, prior_fit
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
 from cachexfs.durability.latency.spells import Spells, slow_share, unit
+from cachexfs.durability.latency.surprise import WIDER, Surprise
 
 _SPELL_STEPS = 32
 """To which the probability of a burst is rounded, so that a curve is made once for many files."""
@@ -71,6 +72,7 @@ class Model:
         self._medians = {key: unit.median() for key, unit in self._units.items()}
         self._levels = {key: fit.level for key, fit in self._fits.items()}
         self._spells = {key: fit.spells for key, fit in self._fits.items() if fit.spells}
+        self._surprises = {key: fit.surprise for key, fit in self._fits.items()}
         self._in_spells: dict[tuple[str, str, int], Curve] = {}
         self._now_s = 0.0
 
@@ -86,7 +88,10 @@ class Model:
         """As `fits`, with the levels that they have come to."""
         return [
             msgspec.structs.replace(
-                self._fits[key], level=self._levels[key], spells=self._spells_now(key)
+                self._fits[key],
+                level=self._levels[key],
+                spells=self._spells_now(key),
+                surprise=self._surprises[key],
             )
             for key in sorted(self._fits)
         ]
@@ -104,6 +109,7 @@ class Model:
         """A phase ended, or was given up: the level follows. As when it was fitted."""
         for key in {(sample.phase, ""), self._key(sample.phase, sample.source)}:
             fit = self._fits[key]
+            self._surprises[key] = self._surprised(key, sample)
             if key in self._spells:
                 self._spells[key] = self._after(key, sample)
                 continue
@@ -203,7 +209,13 @@ class Model:
         return (phase, source) if (phase, source) in self._fits else (phase, "")
 
     def _unit(self, key: tuple[str, str]) -> Curve:
-        """The time per byte as it is now; in bursts by the probability that this is one."""
+        """The time per byte as it is now, before the level."""
+        offset = self._surprises[key].offset_at(self._now_s)
+        forecast = self._unit_forecast(key)
+        return forecast.widened(WIDER).scaled(math.exp(offset)) if offset else forecast
+
+    def _unit_forecast(self, key: tuple[str, str]) -> Curve:
+        """As the fit has it; in bursts by the probability that this is one."""
         spells = self._spells_now(key)
         if spells is None:
             return self._units[key]
@@ -216,6 +228,17 @@ class Model:
     def _spells_now(self, key: tuple[str, str]) -> Spells | None:
         spells = self._spells.get(key)
         return spells and spells.at(self._now_s, slow_share(self._fits[key].parameters))
+
+    def _surprised(self, key: tuple[str, str], sample: Sample) -> Surprise:
+        unit = self._unit_forecast(key)
+        level, work = math.exp(self._levels[key]), self._fits[key].work.of(sample)
+        unit_s = sample.elapsed_s / (work * level)
+        return self._surprises[key].saw(
+            math.log(max(unit_s, 1e-18) / unit.median()),
+            unit.cdf(unit_s),
+            sample.begin_s + sample.elapsed_s,
+            censored=sample.censored,
+        )
 
     def _after(self, key: tuple[str, str], sample: Sample) -> Spells:
         fit = self._fits[key]

@@ -37,6 +37,7 @@ class Record(msgspec.Struct, kw_only=True):
     job: str = ""
     ahead_bytes: int = 0
     beside_bytes: int = 0
+    behind_bytes: int = 0
     quantiles: tuple[float, ...] = ()
 
     def sample(self) -> Sample:
@@ -45,6 +46,7 @@ class Record(msgspec.Struct, kw_only=True):
             phase=self.phase, size_bytes=self.size_bytes, begin_s=self.begin_s,
             elapsed_s=self.elapsed_s, censored=self.state != "ended", source=self.source,
             ahead_bytes=self.ahead_bytes, beside_bytes=self.beside_bytes,
+            behind_bytes=self.behind_bytes,
         )  # fmt: skip
 
     def forecast(self) -> Forecast | None:

@@ -137,8 +137,10 @@ class Recorder:
         if running is None:
             return
         record = running.record
-        self._under_way[key.phase, key.source].end(record.size_bytes, self._monotonic())
-        record.elapsed_s = self._monotonic() - running.begun_s
+        now_s, line = self._monotonic(), self._under_way[key.phase, key.source]
+        line.end(record.size_bytes, now_s)
+        record.behind_bytes = line.came_during(record.size_bytes, running.begun_s, now_s)
+        record.elapsed_s = now_s - running.begun_s
         record.state = "ended"
         if size_bytes is not None:
             record.size_bytes = size_bytes
@@ -224,4 +226,4 @@ class Recorder:
         self._ended.append(Drained(running.record, running.forecast))
         if running.record.phase in MEASURED_PHASES and running.record.elapsed_s > 0:
             self.ended_in_all += 1
-            self.model.saw(running.record.sample())
+            self.model_now().saw(running.record.sample())

@@ -26,7 +26,7 @@ BUSY_S = 5.0
 
 _COLUMNS = (
     "id", "phase", "size_bytes", "begin_s", "elapsed_s", "state", "source", "path", "job",
-    "ahead_bytes", "beside_bytes",
+    "ahead_bytes", "beside_bytes", "behind_bytes",
 )  # fmt: skip
 
 SCHEMA = """
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS record (
     id INTEGER PRIMARY KEY, phase TEXT NOT NULL, size_bytes INTEGER NOT NULL, begin_s REAL NOT NULL,
     elapsed_s REAL NOT NULL, state TEXT NOT NULL, source TEXT NOT NULL, path TEXT NOT NULL,
     job TEXT NOT NULL, ahead_bytes INTEGER NOT NULL, beside_bytes INTEGER NOT NULL,
-    quantiles TEXT NOT NULL
+    quantiles TEXT NOT NULL, behind_bytes INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX IF NOT EXISTS record_by_phase ON record (phase, id);
 
@@ -68,10 +68,19 @@ class Store:
         if not readonly:
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(SCHEMA)
+            self._add_missing_columns()
 
     def close(self) -> None:
         """It cannot be used after that."""
         self._db.close()
+
+    def _add_missing_columns(self) -> None:
+        """A store of a version that did not measure `behind_bytes`."""
+        known = [column for _, column, *_ in self._db.execute("PRAGMA table_info(record)")]
+        if "behind_bytes" not in known:
+            self._db.execute(
+                "ALTER TABLE record ADD COLUMN behind_bytes INTEGER NOT NULL DEFAULT 0"
+            )
 
     # --- records --------------------------------------------------------------------------------
 
@@ -91,7 +100,8 @@ class Store:
         ]
         marks = ", ".join("?" * (len(_COLUMNS) + 1))
         self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany(f"INSERT OR REPLACE INTO record VALUES ({marks})", rows)
+        columns = ", ".join((*_COLUMNS, "quantiles"))
+        self._db.executemany(f"INSERT OR REPLACE INTO record ({columns}) VALUES ({marks})", rows)
         for kind in KINDS:
             self._db.execute(
                 "DELETE FROM record WHERE phase = ? AND id <= (SELECT id FROM record "

@@ -7,10 +7,14 @@ went lately is known from the files that ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 _FORGETS = 0.7
 """What an older file still counts when another has ended, in the rate."""
+
+_REMEMBERED = 64
+"""Begins: of more that came during one file the last are enough."""
 
 
 @dataclass
@@ -22,12 +26,14 @@ class UnderWay:
     """From when on nothing has been counted as moved: the last end, or the begin after a pause."""
     _moved: float = 0.0
     _busy_s: float = 0.0
+    _begins: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     def begin(self, size_bytes: int, now_s: float) -> None:
         """A file begins."""
         if self.size_bytes == 0:
             self._since_s = now_s
         self.size_bytes += size_bytes
+        self._begins.append((now_s, size_bytes))
 
     def end(self, size_bytes: int, now_s: float) -> None:
         """One ended; between two ends so many bytes were moved."""
@@ -46,3 +52,15 @@ class UnderWay:
             return self.size_bytes
         moved = self._moved / self._busy_s * (now_s - self._since_s)
         return max(0, round(self.size_bytes - moved))
+
+    def came_during(self, size_bytes: int, begin_s: float, end_s: float) -> int:
+        """Bytes that began after a file of this size and before its end.
+
+        Each as far as the two can have shared: a file that came when half was moved took no more
+        from it than that half.
+        """
+        if end_s <= begin_s:
+            return 0
+        rate = size_bytes / (end_s - begin_s)
+        came = [(at_s, size) for at_s, size in self._begins if begin_s < at_s < end_s]
+        return round(sum(min(size, rate * (end_s - at_s)) for at_s, size in came))

@@ -76,6 +76,16 @@ def test_a_phase_from_begin_to_end(recorder: Recorder, clock: Clock) -> None:
     assert drain(recorder, running=True) == []
 
 
+def test_what_came_while_it_was_under_way_is_noted(recorder: Recorder, clock: Clock) -> None:
+    recorder.begin(Key("flush", 7, 1), 1000, keep=True)
+    clock.now_s += 1
+    recorder.begin(Key("flush", 8, 1), 300, keep=True)
+    clock.now_s += 1
+    recorder.end(Key("flush", 7, 1))
+    (made,) = drain(recorder, running=False)
+    assert made.behind_bytes == made.sample().behind_bytes == 300
+
+
 def test_what_is_given_up_is_censored(recorder: Recorder, clock: Clock) -> None:
     recorder.begin(Key("flush", 7, 1), 1000, keep=True)
     clock.now_s += 5
@@ -298,3 +308,19 @@ def test_a_fit_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cachexfs.measurements.fitter", str(tmp_path / "none" / "m")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode != 0 and "unable to open database" in done.stderr
+
+
+def test_a_store_of_an_earlier_version_is_taken_up(tmp_path: Path) -> None:
+    path = tmp_path / FILE_NAME
+    with sqlite3.connect(path) as old:
+        columns = storing.SCHEMA.split("CREATE TABLE IF NOT EXISTS record (")[1].split(");")[0]
+        was = columns.replace(", behind_bytes INTEGER NOT NULL DEFAULT 0", "")
+        assert was != columns
+        old.execute(f"CREATE TABLE record ({was})")
+        row = "1, 'flush', 10, 1.0, 1.0, 'ended', '', '', '', 0, 0, '[]'"
+        old.execute(f"INSERT INTO record VALUES ({row})")
+    old.close()
+    store = Store(path)
+    store.save([record(2, behind_bytes=5)])
+    assert [one.behind_bytes for one in store.records()] == [0, 5]
+    store.close()

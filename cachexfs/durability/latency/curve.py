@@ -94,6 +94,13 @@ class Curve:
         """The distribution of `factor` times T."""
         return Curve(tuple(max(time * factor, _TINY_S) for time in self.times), self.logits)
 
+    def widened(self, factor: float) -> Curve:
+        """The same median, and every other quantile so many times further from it, as a factor."""
+        median = self.median()
+        return Curve(
+            tuple(max(median * (t / median) ** factor, _TINY_S) for t in self.times), self.logits
+        )
+
     def after(self, elapsed_s: float) -> Curve:
         """What is left of T when it has lasted `elapsed_s` already: T - elapsed given T > elapsed.
 

@@ -9,6 +9,7 @@ import msgspec
 from cachexfs.durability.latency.curve import Curve, from_quantiles, grid
 from cachexfs.durability.latency.sample import Work
 from cachexfs.durability.latency.spells import Spells
+from cachexfs.durability.latency.surprise import Surprise
 
 CLIP = 2.5
 """One sample moves the level as if it were off by a factor of e**2.5 (12) at most: a stall of
@@ -25,6 +26,7 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     weighing by recency, `since_s` when the present regime began (0: no change was found). `bic`:
     family -> information criterion, less is better. `spells`: where the family is "spells", a
     mixture whose two states last; `unit_times` are then those of the two as often as they come.
+    `surprise`: what came since, and was not forecast.
     """
 
     phase: str
@@ -42,6 +44,7 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     since_s: float = 0.0
     bic: dict[str, float] = {}
     spells: Spells | None = None
+    surprise: Surprise = Surprise()
 
     def unit(self) -> Curve:
         """The random time per byte of work, in seconds."""

@@ -24,7 +24,7 @@ _FIXED_SPREAD = 3.0
 files are of one size, when fixed cost and rate cannot be told apart."""
 
 _SHARE_SPREAD = 0.35
-"""Spread of the priors of the two shares, around the phase's own and around 0."""
+"""Spread of the priors of the three shares, around the phase's own and around 0."""
 
 _SHARE_MAX = 3.0
 
@@ -33,23 +33,24 @@ def fit_work(samples: Sequence[Sample], weights: Array, prior: Prior) -> Work:
     """The work that explains the times best. One sample or more."""
     columns = _Columns(samples, weights)
     center = math.log(prior.work.fixed_bytes)
-    start_log_unit = columns.log_unit(math.exp(center), prior.ahead_share, 0.0)
+    start_log_unit = columns.log_unit(math.exp(center), prior.ahead_share, 0.0, 0.0)
     spread = max(float(np.std(start_log_unit)), 0.05)
-    start = [center, prior.ahead_share, 0.0, float(np.mean(start_log_unit)), math.log(spread)]
+    start = [center, prior.ahead_share, 0.0, 0.0, float(np.mean(start_log_unit)), math.log(spread)]
 
     def loss(theta: Array) -> float:
-        log_fixed, ahead, beside, location, log_spread = (float(value) for value in theta)
+        log_fixed, ahead, beside, behind, location, log_spread = (float(value) for value in theta)
         doubt = ((log_fixed - center) / _FIXED_SPREAD) ** 2
-        doubt += ((ahead - prior.ahead_share) / _SHARE_SPREAD) ** 2 + (beside / _SHARE_SPREAD) ** 2
-        log_unit = columns.log_unit(math.exp(log_fixed), ahead, beside)
+        for share in (ahead - prior.ahead_share, beside, behind):
+            doubt += (share / _SHARE_SPREAD) ** 2
+        log_unit = columns.log_unit(math.exp(log_fixed), ahead, beside, behind)
         return 0.5 * doubt - columns.log_likelihood(log_unit, location, math.exp(log_spread))
 
     found = optimize.minimize(
         loss, np.array(start), method="Nelder-Mead", bounds=_bounds(start),
-        options={"initial_simplex": _simplex(start), "xatol": 1e-3, "fatol": 1e-4, "maxiter": 900},
+        options={"initial_simplex": _simplex(start), "xatol": 1e-3, "fatol": 1e-4, "maxiter": 1200},
     )  # fmt: skip
-    log_fixed, ahead, beside = (float(value) for value in found.x[:3])
-    return Work(math.exp(log_fixed), ahead, beside)
+    log_fixed, *shares = (float(value) for value in found.x[:4])
+    return Work(math.exp(log_fixed), *shares)
 
 
 class _Columns:
@@ -60,12 +61,14 @@ class _Columns:
         self.sizes = np.array([float(s.size_bytes) for s in samples])
         self.ahead = np.array([float(s.ahead_bytes) for s in samples])
         self.beside = np.array([float(s.beside_bytes) for s in samples])
+        self.behind = np.array([float(s.behind_bytes) for s in samples])
         self.censored = np.array([s.censored for s in samples])
         self.weights = weights
 
-    def log_unit(self, fixed: float, ahead: float, beside: float) -> Array:
+    def log_unit(self, fixed: float, ahead: float, beside: float, behind: float) -> Array:
         """ln of time per byte of work."""
         work = fixed + self.sizes + ahead * self.ahead + beside * self.beside
+        work += behind * self.behind
         return np.asarray(self.log_times - np.log(work))
 
     def log_likelihood(self, log_unit: Array, location: float, spread: float) -> float:
@@ -81,13 +84,14 @@ def _bounds(start: list[float]) -> list[tuple[float, float]]:
         (start[0] - 12.0, start[0] + 12.0),
         (0.0, _SHARE_MAX),
         (0.0, _SHARE_MAX),
-        (start[3] - 20.0, start[3] + 20.0),
+        (0.0, _SHARE_MAX),
+        (start[4] - 20.0, start[4] + 20.0),
         (math.log(0.005), math.log(10.0)),
     ]
 
 
 def _simplex(start: list[float]) -> Array:
-    steps = (1.5, 0.3, 0.3, 0.5, 0.4)
+    steps = (1.5, 0.3, 0.3, 0.3, 0.5, 0.4)
     corners = [list(start) for _ in range(len(start) + 1)]
     for i, by in enumerate(steps):
         corners[i + 1][i] += by

@@ -71,6 +71,24 @@ def test_bytes_ahead_and_beside_are_found() -> None:
     assert fit.work.beside_share / scale == pytest.approx(0.4, rel=0.25)
 
 
+def test_what_came_later_explains_and_is_not_forecast() -> None:
+    """One file in three shares with another that comes after it; that is no mode of the storage."""
+    rng, made = np.random.default_rng(6), []
+    for i in range(300):
+        behind = 100 * MB * (i % 3 == 0)
+        took = (FIXED + 100 * MB + behind) * 2e-9 * math.exp(rng.normal(0.0, 0.05))
+        made.append(
+            Sample(
+                phase="flush", size_bytes=100 * MB, begin_s=10.0 * i, elapsed_s=took,
+                behind_bytes=behind,
+            )
+        )  # fmt: skip
+    fit = fit_phase(made)
+    assert fit.family != "mixture" and fit.work.behind_share > 0.5
+    curve = Model([fit]).whole(Leg("flush", 100 * MB))
+    assert curve.median() == pytest.approx((FIXED + 100 * MB) * 2e-9, rel=0.05)
+
+
 # --- drift ----------------------------------------------------------------------------------------
 
 

@@ -40,3 +40,13 @@ def test_what_is_given_up_is_not_left_and_says_nothing() -> None:
     line.begin(30 * MB, 0.0)
     line.give_up(20 * MB)
     assert line.left_bytes(9.0) == 30 * MB
+
+
+def test_what_came_later_counts_as_far_as_it_can_have_shared() -> None:
+    line = UnderWay()
+    line.begin(20 * MB, 0.0)
+    line.begin(4 * MB, 1.0)
+    line.begin(50 * MB, 3.0)  # when 5 MB were left
+    line.begin(50 * MB, 5.0)
+    assert line.came_during(20 * MB, 0.0, 4.0) == 9 * MB
+    assert line.came_during(20 * MB, 6.0, 8.0) == line.came_during(MB, 1.0, 1.0) == 0

@@ -73,9 +73,9 @@ def _planned(full: Any, quick_one: Any, quick: bool, minutes: float | None) -> A
 def _performed(perform: Callable[[], Any]) -> Any:
     try:
         return perform()
-    except CacheXError as error:
+    except (CacheXError, OSError) as error:
         _say(str(error))
-        sys.exit(error.exit_code)
+        sys.exit(getattr(error, "exit_code", 1))
 
 
 def _save(out: Path, results: dict[str, Any]) -> None:

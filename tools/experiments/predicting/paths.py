@@ -27,7 +27,7 @@ from tools.hosts.host import Host
 _PATH_OF: dict[str, PathPolicy] = {
     "host1": "replica", "host2": "direct", "host3": "both", "host4": "auto"
 }  # fmt: skip
-PEERS = dict.fromkeys(_PATH_OF, "host5")
+PEERS = {**dict.fromkeys(_PATH_OF, "host5"), "host5": "host4"}
 _WRITTEN_DOWN_S = 1.6
 _FITS_WITHIN_S = 60.0
 _LOOK_EVERY_S = 0.3

@@ -70,7 +70,7 @@ class Writer:
 
     def __init__(self, host: Host, name: str) -> None:
         self.host = host
-        self._directory = host.mountpoint / name
+        self._directory = host.mountpoint / f"{name}-{host.name}"
         self._directory.mkdir()
         self._piece = os.urandom(PIECE_BYTES)
         self._names: list[Path] = []
