@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import stat
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,8 @@ ADOPT_AFTER_S = 60.0
 """A node that restarts, or a network that is mended, is back by then."""
 MIN_SECRET_BYTES = 16
 """Shorter secrets can be guessed offline from one recorded handshake (RFC 2104 section 3)."""
+OPEN_TO_OTHERS = stat.S_IRWXO | stat.S_IWGRP
+"""The group may read: it is how the user that the peer runs as gets at the secret."""
 
 FsyncLevel = Literal["captured", "replicated", "durable"]
 PathPolicy = Literal["auto", "replica", "direct", "both"]
@@ -239,7 +242,14 @@ def read_secret(config: Config) -> bytes:
         ) from None
     if len(secret) < MIN_SECRET_BYTES:
         raise ConfigError(f"security.secret_file: {path} is shorter than {MIN_SECRET_BYTES} bytes")
+    must_be_private(path, "security.secret_file")
     return secret
+
+
+def must_be_private(path: Path, key: str) -> None:
+    """Raises `ConfigError` naming `key` where more than the owner and the group can read a file."""
+    if path.stat().st_mode & OPEN_TO_OTHERS:
+        raise ConfigError(f"{key}: others can read or change {path}: chmod 600 {path}")
 
 
 def split_address(address: str, key: str) -> tuple[str, int]:

@@ -44,8 +44,15 @@ def prepare(directory: Path) -> None:
     """Make it. Others may look up the control socket in it, and no more."""
     try:
         directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise CacheXError(f"node.state_dir: cannot make {directory}: {error.strerror}") from None
+    try:
+        if (uid := os.fstat(fd).st_uid) != os.geteuid():
+            raise CacheXError(f"node.state_dir: {directory} belongs to the user {uid}")
+        os.fchmod(fd, 0o711)
+    finally:
+        os.close(fd)
 
 
 def lock(directory: Path) -> int:

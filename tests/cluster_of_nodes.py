@@ -272,6 +272,7 @@ def nodes(
     source.mkdir(exist_ok=True)
     secret = base / "secret"
     secret.write_text(secrets.token_hex(32))
+    secret.chmod(0o600)
     made = [Node(name, base / f"node-{name}", source, extra=extra) for name in names]
     for node in made:
         node.home.mkdir()

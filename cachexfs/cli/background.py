@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import BinaryIO
 
 from cachexfs.errors import CacheXError, UsageError
 
@@ -25,9 +26,8 @@ def start_in_background(arguments: list[str], log: Path) -> None:
     Its output goes to `log`. Raises `CacheXError` with what it said, when it ended instead.
     """
     try:
-        log.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        begin = log.stat().st_size if log.exists() else 0
-        output = log.open("ab")
+        output = open_log(log)
+        begin = os.fstat(output.fileno()).st_size
     except OSError as error:
         raise CacheXError(f"{log}: {error.strerror}") from None
     reader, writer = os.pipe()
@@ -47,6 +47,16 @@ def start_in_background(arguments: list[str], log: Path) -> None:
         why = _why(child, log, begin)
         raise UsageError(why) if child.returncode == UsageError.exit_code else CacheXError(why)
     child.returncode = 0  # it lives on without us: nothing to wait for
+
+
+def open_log(log: Path) -> BinaryIO:
+    """To write at its end. Names of files stand in it, so it is for its owner. Raises OSError."""
+    if not log.parent.exists():
+        log.parent.mkdir(parents=True)
+        log.parent.chmod(0o755)
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.fchmod(fd, 0o600)
+    return os.fdopen(fd, "ab")
 
 
 def run_daemon(main: Callable[[], Awaitable[None]]) -> None:

@@ -41,6 +41,7 @@ class Stage:
         secret = home / "secret"
         secret.touch(mode=0o600)
         secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o600)
         self.ram = ram_directory(home)
         self.a, self.b = (self._node(name, secret) for name in "ab")
         self.a.members = self.b.members = (self.a.member, self.b.member)

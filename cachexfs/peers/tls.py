@@ -7,9 +7,10 @@ members only. Which member it is, the handshake inside says.
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 from typing import NamedTuple
 
-from cachexfs.config import Security
+from cachexfs.config import Security, must_be_private
 from cachexfs.errors import ConfigError
 
 _NOT_TLS = (
@@ -46,6 +47,7 @@ def _load(context: ssl.SSLContext, cert: str, key: str, ca: str) -> None:
     try:
         context.load_cert_chain(cert, key)
         context.load_verify_locations(ca)
+        must_be_private(Path(key), "security.tls_key")
     except OSError as error:
         raise ConfigError(f"security: cannot use {cert}, {key}, {ca}: {error}") from None
 

@@ -85,6 +85,7 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "source").mkdir()
     (tmp_path / "mnt").mkdir()
     (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "secret").chmod(0o600)
     write_config(tmp_path)
     return tmp_path
 

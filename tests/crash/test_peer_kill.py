@@ -39,6 +39,7 @@ class Daemon:
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.address = f"127.0.0.1:{probe.getsockname()[1]}"
         (directory / "secret").write_text(SECRET)
+        (directory / "secret").chmod(0o600)
         self.config = directory / "c.toml"
         self.config.write_text(
             f'[node]\nname = "peer"\n[peer]\nlisten = "{self.address}"\n'

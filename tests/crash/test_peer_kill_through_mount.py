@@ -156,6 +156,7 @@ def test_a_wrong_secret_is_a_clear_problem_and_nothing_is_lost(tmp_path: Path) -
         assert b.secret is not None
         other = tmp_path / "other"
         other.write_text("another secret altogether")
+        other.chmod(0o600)
         good, b.secret = b.secret, other
         b.start_peer()
         a.mount()

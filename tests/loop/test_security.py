@@ -266,6 +266,7 @@ class Authority:
         (trusted or self)._ca.cert_pem.write_to_path(ca)
         cert.cert_chain_pems[0].write_to_path(pem)
         cert.private_key_pem.write_to_path(key)
+        key.chmod(0o600)
         return Security(tls_cert=str(pem), tls_key=str(key), tls_ca=str(ca))
 
 

@@ -66,6 +66,7 @@ class Bench:
             secret = self.home / "secret"
             secret.touch(mode=0o600)
             secret.write_text(secrets.token_hex(32))
+            secret.chmod(0o600)
         made = [self._node(name, source, secret, ram_bytes) for name in names]
         for node in made:
             node.members = tuple(each.member for each in made) if secret else ()

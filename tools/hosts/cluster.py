@@ -87,6 +87,7 @@ class Cluster:
         (home / _SPEC).write_bytes(msgspec.json.encode(self.spec))
         self.spec.secret.touch(mode=0o600)
         self.spec.secret.write_text(secrets.token_hex(32))
+        self.spec.secret.chmod(0o600)
         for directory in (self.spec.hosts, self.spec.shared):
             directory.mkdir()
         # What hosts mount below it is seen by all, whatever the machine does with other mounts.
