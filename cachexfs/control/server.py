@@ -1,16 +1,19 @@
 """The control socket: one request line in, one answer line out.
 
 Everybody on the node may ask; only root and the daemon's own user may change anything. The kernel
-says who asks (SO_PEERCRED).
+says who asks (SO_PEERCRED). Other users have `MAX_OF_USER` questions each, so that none of them can
+use up the daemon's descriptors.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,22 +32,50 @@ CHANGING = frozenset({"evict", "pin", "unpin", "recover", "handover"})
 MAX_REQUEST_BYTES = 4 << 20
 """Room for a long list of paths; whoever sends more is not one of our commands."""
 
+MAX_OF_USER = 128
+"""Questions of one user at a time: `cachexfs wait` is one for as long as it waits."""
+REQUEST_S = 10.0
+"""Whoever has connected and does not ask within this time is sent away."""
+EXHAUSTED_S = 0.1
+"""No descriptor is left: how long until a connection is taken again."""
+
+Verbs = dict[str, Callable[..., Awaitable[Any]]]
+
+_BUSY = {
+    "error": "Busy",
+    "detail": f"{MAX_OF_USER} questions of this user are being answered",
+}
 _SECTION = struct.Struct("iII")
 """struct ucred of linux/socket.h: pid, uid, gid."""
 
 
 async def serve(
     path: Path,
-    verbs: dict[str, Callable[..., Awaitable[Any]]],
+    verbs: Verbs,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer requests at a Unix socket until cancelled."""
+    open_of = Counter[int]()
     with _listening_at(path) as listener:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                connection, _ = await listener.accept()
-                nursery.start_soon(_converse, trio.SocketStream(connection), verbs)
+                stream = await _accept(listener)
+                if stream is not None:
+                    nursery.start_soon(_converse, stream, verbs, open_of)
+
+
+async def _accept(listener: trio.socket.SocketType) -> trio.SocketStream | None:
+    """The next connection; None after a while where none can be taken (accept(2))."""
+    try:
+        connection, _ = await listener.accept()
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
+            raise
+        log.error("no connection can be taken at the control socket: %s", error)
+        await trio.sleep(EXHAUSTED_S)
+        return None
+    return trio.SocketStream(connection)
 
 
 @contextmanager
@@ -60,21 +91,39 @@ def _listening_at(path: Path) -> Iterator[trio.socket.SocketType]:
             path.unlink(missing_ok=True)
 
 
-async def _converse(
-    stream: trio.SocketStream, verbs: dict[str, Callable[..., Awaitable[Any]]]
-) -> None:
+async def _converse(stream: trio.SocketStream, verbs: Verbs, open_of: Counter[int]) -> None:
     """One request; given up when the asker goes away first, and never the end of the daemon."""
     with _whatever_happens():
         async with stream:
-            request = await _read_line(stream)
-            if request is None:
-                return
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_cancel_at_end, stream, nursery.cancel_scope)
-                answer = await _answer(request, _asker(stream), verbs)
-                with suppress(trio.BrokenResourceError):
-                    await stream.send_all(json.dumps(answer).encode() + b"\n")
-                nursery.cancel_scope.cancel()
+            uid = _asker(stream)
+            open_of[uid] += 1
+            try:
+                await _reply(stream, uid, {} if _is_busy(open_of, uid) else verbs)
+            finally:
+                open_of[uid] -= 1
+
+
+def _is_busy(open_of: Counter[int], uid: int) -> bool:
+    return not _may_change(uid) and open_of[uid] > MAX_OF_USER
+
+
+def _may_change(uid: int) -> bool:
+    return uid in (0, os.geteuid())
+
+
+async def _reply(stream: trio.SocketStream, uid: int, verbs: Verbs) -> None:
+    """Read the request and send the answer; without `verbs`, only that there are too many."""
+    request = None
+    with trio.move_on_after(REQUEST_S):
+        request = await _read_line(stream)
+    if request is None:
+        return
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_cancel_at_end, stream, nursery.cancel_scope)
+        answer = await _answer(request, uid, verbs) if verbs else _BUSY
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(json.dumps(answer).encode() + b"\n")
+        nursery.cancel_scope.cancel()
 
 
 @contextmanager
@@ -93,13 +142,13 @@ async def _cancel_at_end(stream: trio.SocketStream, scope: trio.CancelScope) -> 
 
 
 async def _read_line(stream: trio.SocketStream) -> bytes | None:
-    line = b""
+    line = bytearray()
     while not line.endswith(b"\n"):
         part = await stream.receive_some(1 << 16)
         if not part or len(line) > MAX_REQUEST_BYTES:
             return None
         line += part
-    return line
+    return bytes(line)
 
 
 def _asker(stream: trio.SocketStream) -> int:
@@ -108,16 +157,14 @@ def _asker(stream: trio.SocketStream) -> int:
     return int(_SECTION.unpack(packed)[1])
 
 
-async def _answer(
-    line: bytes, uid: int, verbs: dict[str, Callable[..., Awaitable[Any]]]
-) -> dict[str, Any]:
+async def _answer(line: bytes, uid: int, verbs: Verbs) -> dict[str, Any]:
     try:
         request = json.loads(line)
         verb = request.pop("verb")
         call = verbs[verb]
-    except (ValueError, KeyError, AttributeError, TypeError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return {"error": "UsageError", "detail": "the request is not understood"}
-    if verb in CHANGING and uid not in (0, os.geteuid()):
+    if verb in CHANGING and not _may_change(uid):
         return {"error": "NotAllowed", "detail": f"only root may {verb}"}
     try:
         return {"answer": await call(**request)}
