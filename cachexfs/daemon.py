@@ -42,7 +42,7 @@ from cachexfs.peers.membership import Membership, resolve
 from cachexfs.peers.presence import Presence
 from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.directories import Root, open_root
-from cachexfs.pfs.fence import Fence
+from cachexfs.pfs.fence import SWEEP_EVERY_S, Fence
 from cachexfs.pfs.heart import Heart
 from cachexfs.pfs.health import is_trouble
 from cachexfs.pfs.landmark import Landmark
@@ -289,7 +289,7 @@ class _Mount:
                 ):
                     nursery.start_soon(task)
                 if self.fence is not None:
-                    nursery.start_soon(self.source.insist, self.fence.mark)
+                    nursery.start_soon(self.source.regularly, self.fence.mark, SWEEP_EVERY_S)
                 if self.heart is not None:
                     nursery.start_soon(self.heart.run)
                 if self.prewarm is not None:

@@ -99,6 +99,8 @@ class Operations(pyfuse3.Operations):
         self._fsync_level = fsync_level
         self._visibility: Visibility = visibility or Alone()
         self._last_statvfs: os.statvfs_result | None = None
+        self._made: set[int] = set()
+        """Directories that were made here, as long as the kernel knows them: the peers do too."""
 
     # --- names ----------------------------------------------------------------------------------
 
@@ -113,6 +115,7 @@ class Operations(pyfuse3.Operations):
         for ino, count in inode_list:
             if (node := self._tree.nodes.get(ino)) is not None:
                 node.lookups = max(0, node.lookups - count)
+                self._made.discard(ino if node.lookups == 0 else 0)
                 self._drop_if_unused(node)
 
     @guarded
@@ -148,6 +151,7 @@ class Operations(pyfuse3.Operations):
         if (made := await self._made_before(slot)) is not None:
             return await self._counted(made)
         node, status = await self._names.mkdir(slot, mode, _caller(ctx))
+        self._made.add(node.ino)
         return await self._counted(node, status)
 
     @guarded
@@ -270,6 +274,8 @@ class Operations(pyfuse3.Operations):
             return False
         attributes.take_status(node, status)
         self._view.was_changed(node)
+        if node.life is not None or node.ino in self._made or self._tree.holds_ours(node):
+            self._safety.tell_peers(Attributes(node.ino))
         return True
 
     def _bring_up_to_date(self, node: Node) -> None:

@@ -142,7 +142,7 @@ class View:
         if ours := self._ours(slot):
             return ours
         if not self.is_on_source(parent):
-            raise answer(errno.ENOENT)
+            return await self._in_one_of_ours(slot)
         try:
             status, trouble = await self._on_source(slot, self._patience_s(slot, pid))
         except _Busy:
@@ -202,6 +202,17 @@ class View:
         if remote is not None:
             return await self._at_another_node(slot, remote, None)
         raise answer(errno.ENOENT)
+
+    async def _in_one_of_ours(self, slot: Slot) -> Found:
+        """A name in a directory that is still to be made there: other nodes may make it too."""
+        remote = None
+        if self._elsewhere is not None:
+            remote = await self._elsewhere.find(self.node(slot.parent), slot.name, on_source=False)
+        if ours := self._ours(slot):
+            return ours
+        if remote is None or remote.kind == "directory":
+            raise answer(errno.ENOENT)
+        return await self._at_another_node(slot, remote, None)
 
     async def _on_source(
         self, slot: Slot, patience_s: float | None
@@ -304,7 +315,7 @@ class View:
         ours: Set[bytes],
     ) -> None:
         """Put what other nodes say of the names of a directory over what was found there."""
-        if self._elsewhere is None or not self.is_on_source(ino):
+        if self._elsewhere is None:
             return
         for name, remote in (await self._elsewhere.all_in(self.node(ino))).items():
             if name in ours or self._tree.binding(Slot(ino, name)) is not None:

@@ -6,6 +6,7 @@ path is right when its turn comes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import msgspec
@@ -25,6 +26,9 @@ from cachexfs.peers import orders
 from cachexfs.ram.node import ROOT, Node
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
+
+NUMBERLESS = 1 << 62
+"""Keys of directories that have no number yet begin here; file systems give smaller numbers."""
 
 
 class Catalogue:
@@ -72,6 +76,17 @@ class Catalogue:
             parent=self.number_of(node.slot.parent) or 0 if node.slot else 0,
         )
 
+    def key_of(self, parent: int) -> int | None:
+        """What the homes know a directory by: its number, or where it is to be made.
+
+        Nodes that make one directory while the shared file system is silent come to the same key.
+        """
+        node = self._tree.nodes.get(parent)
+        if (number := self.number_of(parent)) is not None or node is None or node.slot is None:
+            return number
+        above = self.key_of(node.slot.parent)
+        return None if above is None else key_below(above, node.slot.name)
+
     def number_of(self, parent: int) -> int | None:
         """The number of a directory on the shared file system; None while it is not there."""
         if parent == ROOT:
@@ -92,9 +107,16 @@ class Catalogue:
             case Mkdir(ino, slot) | Symlink(ino, slot):
                 return [orders.Put(self.bare(self._tree.nodes[ino], path(slot)))]
             case Attributes(ino):
-                node = self._tree.nodes[ino]
-                return [self.attributes(node)] if node.blob is not None else []
+                return self._changed(self._tree.nodes[ino])
         return []
+
+    def _changed(self, node: Node) -> list[orders.Order]:
+        """New attributes. A directory has no content: it is told of anew."""
+        if node.kind == "directory" and node.names:
+            return [orders.Put(self.bare(node, self._tree.path_of(node)))]
+        if node.blob is None and (node.life is None or not node.life.holders()):
+            return []
+        return [self.attributes(node, path) for path in self._tree.paths_of(node)]
 
     def gone(self, path: bytes, at_ns: int) -> m.Replica:
         """A name that stands for nothing any more."""
@@ -122,20 +144,22 @@ class Catalogue:
             job=node.job,
         )
 
-    def attributes(self, node: Node) -> orders.Attrs:
-        """The attributes of a captured file."""
-        assert node.blob is not None
-        status = self._tier.path(node.blob).stat()
-        return orders.Attrs(
-            self.volume,
-            self._tree.path_of(node),
-            status.st_mode & 0o7777,
-            status.st_uid,
-            status.st_gid,
-            status.st_atime_ns,
-            status.st_mtime_ns,
-            dict(node.xattrs),
-        )
+    def attributes(self, node: Node, path: bytes) -> orders.Attrs:
+        """The attributes of a file under one of its names: its blob's, or what is kept of them."""
+        if node.blob is None:
+            owner, times = (node.uid, node.gid), (node.atime_ns, node.mtime_ns)
+            mode = node.mode
+        else:
+            status = self._tier.path(node.blob).stat()
+            mode, owner = status.st_mode, (status.st_uid, status.st_gid)
+            times = (status.st_atime_ns, status.st_mtime_ns)
+        return orders.Attrs(self.volume, path, mode & 0o7777, *owner, *times, dict(node.xattrs))
+
+
+def key_below(above: int, name: bytes) -> int:
+    """The key of a directory that has no number yet."""
+    digest = hashlib.blake2b(name, digest_size=8, key=above.to_bytes(8, "big")).digest()
+    return int.from_bytes(digest, "big") >> 2 | NUMBERLESS
 
 
 _messages: msgspec.msgpack.Decoder[m.Rename | m.Unlink | m.Link] = msgspec.msgpack.Decoder(

@@ -6,21 +6,24 @@ from collections.abc import Callable
 
 from cachexfs.peers.homes import Homes
 from cachexfs.peers.messages import Entry
-from cachexfs.ram.node import ROOT, Node
+from cachexfs.ram.node import Node
 from cachexfs.ram.remote import Remote
 
 
 class Elsewhere:
-    """Asks the homes about names. `homes` is set when the daemon serves."""
+    """Asks the homes about names. `key_of`: what they know a directory by that has a number here.
 
-    def __init__(self, node: str, root_ino: Callable[[], int]) -> None:
+    `homes` is set when the daemon serves.
+    """
+
+    def __init__(self, node: str, key_of: Callable[[int], int | None]) -> None:
         self.homes: Homes | None = None
         self._node = node
-        self._root_ino = root_ino
+        self._key_of = key_of
 
     async def find(self, parent: Node, name: bytes, *, on_source: bool) -> Remote | None:
         """What another node says of a name; None when none does. Waits `homes.WAIT_S` at most."""
-        directory = self._number(parent)
+        directory = self._key_of(parent.ino)
         if self.homes is None or directory is None:
             return None
         entry = await self.homes.find(directory, name, on_source=on_source)
@@ -28,17 +31,12 @@ class Elsewhere:
 
     async def all_in(self, parent: Node) -> dict[bytes, Remote]:
         """What other nodes say of the names of a directory."""
-        directory = self._number(parent)
+        directory = self._key_of(parent.ino)
         if self.homes is None or directory is None:
             return {}
         entries = await self.homes.all_in(directory)
         found = {name: self._of_others(entry) for name, entry in entries.items()}
         return {name: remote for name, remote in found.items() if remote is not None}
-
-    def _number(self, parent: Node) -> int | None:
-        if parent.ino == ROOT:
-            return self._root_ino() or None
-        return parent.origin.ino if parent.origin is not None else None
 
     def _of_others(self, entry: Entry) -> Remote | None:
         return None if entry.replica.owner == self._node else remote_of(entry)

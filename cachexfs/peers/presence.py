@@ -59,7 +59,7 @@ class Presence:
         catalogue = Catalogue(tree, tier, node, volume, root_ino)
         self._volume = volume
         self.registrar = Registrar(tree, catalogue, node)
-        self.elsewhere = Elsewhere(node, root_ino)
+        self.elsewhere = Elsewhere(node, catalogue.key_of)
         self.stand_ins = StandIns(tree, volume, self._identity, lambda: self._members)
         self.fetching = Fetching(
             tier,

@@ -22,7 +22,7 @@ import trio
 from cachexfs.durability.actions import Slot
 from cachexfs.durability.states import State
 from cachexfs.peers import messages as m
-from cachexfs.peers.catalogue import Catalogue
+from cachexfs.peers.catalogue import NUMBERLESS, Catalogue
 from cachexfs.peers.homes import WAIT_S, Homes
 from cachexfs.peers.register import REFRESH_S
 from cachexfs.ram.node import Node
@@ -66,6 +66,8 @@ class Registrar:
         self._node = node
         self.give_up: Callable[[Slot], None] = lambda slot: None
         self._told: dict[Slot, _Told] = {}
+        self._without_number: set[Slot] = set()
+        """Of these, the names in directories that the shared file system does not have yet."""
         self._stamps: dict[Slot, int] = {}
         self._new: set[Slot] = set()
         self._again: set[Slot] = set()
@@ -104,6 +106,18 @@ class Registrar:
             self.changed(slot)
         else:
             self.look(slot)
+            self._look_below(slot)
+
+    def _look_below(self, slot: Slot) -> None:
+        """A directory may have been made there: what is in it is known by its number from now on.
+
+        It stays known by the other key for a while, to those who have not heard of the directory.
+        """
+        if self._without_number:
+            below = {told for told in self._without_number if told in self._told}
+            self._without_number = below
+            for told in below:
+                self.look_now(told)
 
     def look(self, slot: Slot) -> None:
         """There may be news of a name for which nobody waits: told soon, together with others."""
@@ -173,7 +187,7 @@ class Registrar:
         noted, dirty, self._dirty = self._noted, list(self._dirty), {}
         by_directory: dict[int, list[Slot]] = {}
         for slot in dirty:
-            directory = self._catalogue.number_of(slot.parent)
+            directory = self._catalogue.key_of(slot.parent)
             if directory is not None:
                 by_directory.setdefault(directory, []).append(slot)
         async with trio.open_nursery() as nursery:
@@ -190,7 +204,8 @@ class Registrar:
         settled: list[tuple[bytes, int]] = []
         for slot in slots:
             entry, told = self._entry(slot), self._told.get(slot)
-            if entry is not None and (told is None or told.entry != entry or slot in self._again):
+            is_told = told is not None and told == (directory, entry)
+            if entry is not None and (not is_told or slot in self._again):
                 entries[slot] = entry
             elif entry is None and self._tree.binding(slot) is None:
                 self._forget(slot)
@@ -208,6 +223,10 @@ class Registrar:
         for _ in range(ROUNDS):
             new = self._new & entries.keys()
             self._told.update((slot, _Told(directory, e)) for slot, e in entries.items())
+            if directory >= NUMBERLESS:
+                self._without_number |= entries.keys()
+            else:
+                self._without_number -= entries.keys()
             kept = await self.homes.register(directory, list(entries.values()))
             if kept.homes:
                 self._new -= {slot for slot in new if slot.name not in kept.beaten_by}

@@ -84,6 +84,8 @@ class _Waiting:
     version: int
     path: bytes
     partners: tuple[str, ...]
+    others: tuple[bytes, ...] = ()
+    """Its other names."""
 
 
 class Replicator:
@@ -171,9 +173,9 @@ class Replicator:
     def mark_durable(self, node: Node) -> None:
         """The shared file system has the present version: replicas may go for room."""
         if node.life is not None and node.life.holders():
-            path = self._tree.path_of(node)
-            order = orders.Durable(self._volume, path, self._catalogue.version(node))
-            self._to_line.send_nowait(_Noted(order, {}))
+            for path in self._tree.paths_of(node):
+                order = orders.Durable(self._volume, path, self._catalogue.version(node))
+                self._to_line.send_nowait(_Noted(order, {}))
 
     def reports(self) -> list[PeerReport]:
         """The partners, in the order of preference."""
@@ -198,8 +200,9 @@ class Replicator:
 
     def _enqueue(self, node: Node, partners: tuple[str, ...]) -> None:
         if node.life is not None and node.names and partners:
-            path = self._tree.path_of(node)
-            self._to_line.send_nowait(_Waiting(node.ino, node.life.version, path, partners))
+            path, *others = self._tree.paths_of(node)
+            version = node.life.version
+            self._to_line.send_nowait(_Waiting(node.ino, version, path, partners, tuple(others)))
 
     async def _serve(self, item: _Waiting | _Noted | Mended) -> None:
         if isinstance(item, Mended):
@@ -216,6 +219,7 @@ class Replicator:
             chosen = self._partners.links.get(partner)
             if chosen is not None:  # else no member any more: the review has found another
                 chosen.submit(self._put(node, item, self._follower.take(node, chosen)))
+                self._submit_links(chosen, item.path, item.others)
         self._follower.offered(node)
 
     async def _serve_mended(self, item: Mended) -> None:
@@ -233,8 +237,15 @@ class Replicator:
                 ino=item.ino, version=item.version, mended=item,
             )  # fmt: skip
             link.submit(put)
+            self._submit_links(link, item.path, self._tree.paths_of(node))
         if fd is not None:
             os.close(fd)
+
+    def _submit_links(self, link: PeerLink, path: bytes, others: Iterable[bytes]) -> None:
+        """What was sent under one name of a file is its content under all of them."""
+        for other in others:
+            if other != path:
+                link.submit(orders.Link(self._volume, path, other))
 
     def _put(self, node: Node, item: _Waiting, sent: Sent) -> _FilePut:
         replica = self._catalogue.file(node, item.path)

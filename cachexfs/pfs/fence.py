@@ -16,6 +16,9 @@ from pathlib import Path
 from cachexfs import claims
 from cachexfs.clock import Clock
 
+SWEEP_EVERY_S = 3600.0
+"""Claims are remembered for a day, and there are few."""
+
 
 class Adopted(Exception):
     """A holder has committed this version: it needs no commit any more."""
@@ -31,7 +34,10 @@ class Fence:
         self._after_s = after_s
 
     def mark(self) -> None:
-        """Say that the source is one, so that holders commit to it. Blocks; raises OSError."""
+        """Say that the source is one, so that holders commit to it; forget claims of long ago.
+
+        Blocks; raises OSError.
+        """
         claims.mark(self._source)
         claims.sweep(self._source)
 

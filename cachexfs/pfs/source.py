@@ -76,6 +76,12 @@ class Source:
                 log.info("tried again in %.0f s: %s", _AGAIN_S, error)
                 await trio.sleep(_AGAIN_S)
 
+    async def regularly(self, call: Callable[[], object], every_s: float) -> None:
+        """Do something there in the background now, and again and again."""
+        while True:
+            await self.insist(call)
+            await trio.sleep(every_s)
+
     def is_trouble(self, error: OSError) -> bool:
         """Whether an error is the file system's own trouble, to be waited out."""
         return is_trouble(error)

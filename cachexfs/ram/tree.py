@@ -324,6 +324,10 @@ class Tree:
         slot = node.slot
         return self.path(slot) if slot else b""
 
+    def paths_of(self, node: Node) -> list[bytes]:
+        """The paths of all names of a node, that of `path_of` first."""
+        return [self.path(slot) for slot in sorted(node.names)]
+
     def captured(self) -> Iterator[Node]:
         """Every file that has a life, oldest inode number first."""
         return (self.nodes[ino] for ino in sorted(self.nodes) if self.nodes[ino].life)
