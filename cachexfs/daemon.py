@@ -43,8 +43,8 @@ from cachexfs.peers.presence import Presence
 from cachexfs.peers.replicator import NoPartners, Replicator
 from cachexfs.pfs.directories import Root, open_root
 from cachexfs.pfs.fence import SWEEP_EVERY_S, Fence
-from cachexfs.pfs.heart import Heart
 from cachexfs.pfs.health import is_trouble
+from cachexfs.pfs.heart import Heart
 from cachexfs.pfs.landmark import Landmark
 from cachexfs.pfs.problems import PublishingProblems
 from cachexfs.pfs.publisher import Publisher
