@@ -20,6 +20,8 @@ _OPENS: dict[str, dict[int, int]] = {
 
 _WANTED = os.O_CREAT | os.O_TRUNC
 _LARGEST_BYTES = 256
+_PAGE_BYTES = 4096
+_LONGEST_PATH_BYTES = 4096
 
 
 def is_making(pid: int) -> bool:
@@ -29,6 +31,39 @@ def is_making(pid: int) -> bool:
     except OSError:
         return False
     return means_making(text[:_LARGEST_BYTES], platform.machine())
+
+
+def is_made_as(pid: int, name: bytes) -> bool:
+    """Whether that file is to be called so; else this may be a directory on the way to it."""
+    try:
+        text = Path(f"/proc/{pid}/syscall").read_text()
+        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
+            return is_last(name, _text_at(memory.fileno(), _path_in(text, platform.machine())))
+    except (OSError, OverflowError):
+        return False
+
+
+def is_last(name: bytes, path: bytes) -> bool:
+    """Whether a path ends with a name, and has it nowhere else."""
+    *above, last = path.split(b"/")
+    return last == name and name not in above
+
+
+def _text_at(memory: int, address: int) -> bytes:
+    """What ends with a zero byte; page by page, as the one behind it may not be there."""
+    text = b""
+    while b"\0" not in text and len(text) < _LONGEST_PATH_BYTES:
+        begin = address + len(text)
+        text += os.pread(memory, _PAGE_BYTES - begin % _PAGE_BYTES, begin)
+    return text.partition(b"\0")[0]
+
+
+def _path_in(line: str, machine: str) -> int:
+    """Where the path lies of the call in a line of /proc/PID/syscall; 0 when there is none."""
+    words = line.split()
+    call = int(words[0]) if words and words[0].isdecimal() else -1
+    place = _OPENS.get(machine, {}).get(call, 0)
+    return int(words[place - 1], 16) if 1 < place < len(words) else 0
 
 
 def means_making(line: str, machine: str) -> bool:

@@ -23,7 +23,7 @@ from cachexfs.mount import attributes
 from cachexfs.mount.errnos import answer
 from cachexfs.mount.familiar import LOOK_EVERY_S, Familiar
 from cachexfs.mount.files import OpenFiles
-from cachexfs.mount.making import is_making
+from cachexfs.mount.making import is_made_as, is_making
 from cachexfs.mount.ports import Elsewhere, Source
 from cachexfs.ram.node import ROOT, Node, Origin, Signature, kind_of
 from cachexfs.ram.remote import Remote
@@ -169,7 +169,9 @@ class View:
         if entries is None or not is_making(pid):
             return None
         self._is_made_in(slot.parent, now_s)
-        is_known = slot.name not in entries or self._directory(entries[slot.name]) is not None
+        status = entries.get(slot.name)
+        # A directory on the way to the file may be another node's, made just now.
+        is_known = self._directory(status) is not None if status else is_made_as(pid, slot.name)
         is_told = slot.name not in self._tree.published(slot.parent)
         if not (is_known and is_told and self._familiar.is_fresh(slot.parent, now_s)):
             return None

@@ -76,6 +76,17 @@ def test_what_was_published_is_written_again_and_keeps_its_mode(
 
 
 @pytest.mark.fuse
+def test_a_directory_that_another_node_made_just_now_is_there(
+    node: Node, faulty_storage: FaultyStorage
+) -> None:
+    (node.source / "run/theirs").mkdir()
+    with faulty_storage.fault(RATHER_BUSY):
+        (node.mountpoint / "run/theirs/shard").write_bytes(b"1")
+    node.wait("durable", "run")
+    assert (node.source / "run/theirs/shard").read_bytes() == b"1"
+
+
+@pytest.mark.fuse
 def test_others_are_believed_as_soon_as_the_source_is_asked(
     node: Node, faulty_storage: FaultyStorage
 ) -> None:

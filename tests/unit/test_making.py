@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from cachexfs.mount import familiar
 from cachexfs.mount.familiar import BRIEFLY_S, BUSY_S, FRESH_S, KEPT_S, Familiar
-from cachexfs.mount.making import is_making, means_making
+from cachexfs.mount.making import is_last, is_made_as, is_making, means_making
 
 ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
@@ -51,6 +55,39 @@ def test_other_machines_have_other_numbers() -> None:
 def test_who_is_not_there_makes_nothing() -> None:
     assert not is_making(0)
     assert not is_making(os.getpid())  # which reads
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (b"f", True),
+        (b"/mnt/run/f", True),
+        (b"/mnt/f/g", False),  # a directory on the way
+        (b"f/f", False),  # it may be either
+        (b"/mnt/run/f/", False),
+        (b"/mnt/run/ff", False),
+        (b"", False),
+    ],
+)
+def test_which_name_of_a_path_is_the_files(path: bytes, expected: bool) -> None:
+    assert is_last(b"f", path) is expected
+
+
+def test_the_path_is_read_from_who_waits_in_its_open(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    script = "import os, sys; os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)"
+    with subprocess.Popen([sys.executable, "-c", script, fifo]) as opener:
+        try:
+            for _ in range(500):
+                if is_making(opener.pid):
+                    break
+                time.sleep(0.01)
+            assert is_made_as(opener.pid, b"fifo")
+            assert not is_made_as(opener.pid, os.fsencode(tmp_path.name))
+        finally:
+            opener.kill()
+    assert not is_made_as(0, b"fifo") and not is_made_as(opener.pid, b"fifo")
 
 
 def test_what_was_seen_stands_in_for_a_while_where_files_are_made() -> None:
