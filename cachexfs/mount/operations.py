@@ -352,8 +352,9 @@ class Operations(pyfuse3.Operations):
     async def fsync(self, fh: int, datasync: bool) -> None:
         node = self._view.node(inode_of(fh)[0])
         self._files.passthrough.before_settling(node)
-        self._safety.settled(node)
+        self._safety.settled(node, start=False)
         await self._visibility.told()
+        self._safety.settled(node)  # not before: what sets off sums the file, beside who waits here
         await self._safety.wait(node, self._fsync_level)
 
     # --- directories ----------------------------------------------------------------------------
