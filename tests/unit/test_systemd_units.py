@@ -11,7 +11,7 @@ import pytest
 
 UNITS = Path(__file__).parents[2] / "systemd"
 PROGRAM = "/usr/local/bin/cachexfs"
-PEER_EXPOSURE = 15
+PEER_EXPOSURE, MOUNT_EXPOSURE = 15, 60
 """In tenths, as `systemd-analyze security` takes it; docs/systemd.md says what is left open."""
 
 # systemd.exec(5): settings that imply a mount namespace, or that take devices or users away.
@@ -86,6 +86,9 @@ def test_systemd_finds_no_fault_with_the_examples(installed: Path, name: str) ->
 
 
 @needs_systemd
-def test_the_peer_is_hardened(installed: Path) -> None:
-    unit = installed / "cachexfs-peer.service"
-    analyze("security", "--offline=yes", f"--threshold={PEER_EXPOSURE}", unit)
+@pytest.mark.parametrize(
+    ("unit", "exposure"),
+    [("cachexfs-peer.service", PEER_EXPOSURE), ("cachexfs@mnt-ckpt.service", MOUNT_EXPOSURE)],
+)
+def test_they_are_hardened(installed: Path, unit: str, exposure: int) -> None:
+    analyze("security", "--offline=yes", f"--threshold={exposure}", installed / unit)
