@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 import trio
 from peering import SECRET, VOLUME, Owner, put, replica, serve, store_at
+from test_fetching import Side
 
+from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import messages as m
 from cachexfs.peers.admission import MAX_OF_NODE, MAX_STRANGERS
+from cachexfs.peers.catalogue import Catalogue
 from cachexfs.peers.greeting import Identity, connect
 from cachexfs.peers.handshake import HandshakeFailed
 from cachexfs.peers.intake import MAX_LINE
@@ -21,6 +24,7 @@ from cachexfs.peers.manifest import Manifest
 from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.register import Full, Key, Register
 from cachexfs.peers.replicas import check
+from cachexfs.peers.serving import ReadServer
 from cachexfs.peers.store import Store, StoreUnusable
 from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
 from cachexfs.ram.attributes import Changes, owned
@@ -215,6 +219,72 @@ def test_the_register_is_full_by_bytes_too() -> None:
         register.put(key, entry(b"d"), 0.0)
     register.forget(key, b"a", 1, 0.0)
     register.put(key, entry(b"d"), 0.0)
+
+
+@pytest.mark.trio
+async def test_a_reader_that_stops_reading_is_let_go(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that was stopped in the middle would keep its place, a thread and a file for ever."""
+    monkeypatch.setattr("cachexfs.peers.serving.IDLE_S", 0.5)
+    side = Side(tmp_path / "owner")
+    node = side.captured(b"big", bytes(16 * CHUNK_BYTES))
+    catalogue = Catalogue(side.tree, side.tier, "owner", VOLUME)
+    identity = Identity("owner", SECRET)
+    server = ReadServer(side.tree, side.tier, side.sums, catalogue, identity)
+    done = trio.Event()
+
+    async def handle(transport: trio.SocketStream) -> None:
+        await server.handle(transport)
+        done.set()
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    nursery.start_soon(trio.serve_listeners, handle, [listener])
+    address = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+    stream, _, _ = await connect(address, Identity("reader", SECRET), os.urandom(16), "owner")
+    await stream.send(m.Read(1, node.ino, node.settled_at_ns, 0, 16))
+    with trio.fail_after(5):
+        await done.wait()
+    await stream.aclose()
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.trio
+@pytest.mark.slow
+async def test_what_a_hundred_members_can_make_a_peer_hold(
+    nursery: trio.Nursery, address: str
+) -> None:
+    """Each sends as many and as large orders as it may, and never the content of the first.
+
+    Both ends are in this process, so this is more than what the peer holds.
+    """
+    before_bytes = resident_bytes()
+    streams = [await member(address, f"n{number}") for number in range(100)]
+    for stream in streams:
+        nursery.start_soon(greedily, stream)
+    await trio.sleep(20)
+    held_bytes = resident_bytes() - before_bytes
+    print(f"100 greedy members: {held_bytes / 1e6:.0f} MB more resident")
+    owner = Owner(address)
+    nursery.start_soon(owner.link.run)
+    assert await owner.finish(put(b"a", b"a"), within_s=20) == ["acked"]
+    assert held_bytes < 2 << 30
+    nursery.cancel_scope.cancel()
+
+
+async def greedily(stream: FrameStream) -> None:
+    with suppress(*BROKEN):
+        await stream.send(m.Offer(1, replica(b"never", b"x")))
+        for number in range(2, MAX_LINE):
+            attributes = {b"user.%d" % n: bytes(1000) for n in range(3000)}
+            await stream.send(m.Attrs(number, VOLUME, b"a", 0, 0, 0, 0, 0, attributes))
+        while True:
+            await stream.send(m.Ping(1))
+            await trio.sleep(1)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # --- the store ---------------------------------------------------------------------------------
