@@ -36,9 +36,16 @@ def is_making(pid: int) -> bool:
 def is_made_as(pid: int, name: bytes) -> bool:
     """Whether that file is to be called so; else this may be a directory on the way to it."""
     try:
-        text = Path(f"/proc/{pid}/syscall").read_text()
-        with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
-            return is_last(name, _text_at(memory.fileno(), _path_in(text, platform.machine())))
+        call = os.open(f"/proc/{pid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            line = os.read(call, _LARGEST_BYTES).decode()
+        finally:
+            os.close(call)
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return is_last(name, _text_at(memory, _path_in(line, platform.machine())))
+        finally:
+            os.close(memory)
     except (OSError, OverflowError):
         return False
 
