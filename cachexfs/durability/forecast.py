@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from cachexfs.durability.composition import earlier, of_copies, slowest, then
-from cachexfs.durability.latency.curve import Curve
+from cachexfs.durability.latency.curve import Curve, times_one_of
 from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
 from cachexfs.durability.latency.prior import TOGETHER, prior_fit
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
@@ -74,6 +74,7 @@ class Model:
         self._spells = {key: fit.spells for key, fit in self._fits.items() if fit.spells}
         self._surprises = {key: fit.surprise for key, fit in self._fits.items()}
         self._in_spells: dict[tuple[str, str, int], Curve] = {}
+        self._with_later: dict[tuple[str, str, int], Curve] = {}
         self._now_s = 0.0
 
     def it_is(self, now_s: float) -> None:
@@ -211,15 +212,27 @@ class Model:
     def _unit(self, key: tuple[str, str]) -> Curve:
         """The time per byte as it is now, before the level."""
         offset = self._surprises[key].offset_at(self._now_s)
-        forecast = self._unit_forecast(key)
+        forecast = self._unit_with_later(key)
         return forecast.widened(WIDER).scaled(math.exp(offset)) if offset else forecast
+
+    def _unit_with_later(self, key: tuple[str, str]) -> Curve:
+        """As the fit has it, and with what may still come and take its share."""
+        step = self._step(key)
+        if (*key, step) not in self._with_later:
+            self._with_later[(*key, step)] = times_one_of(
+                self._unit_forecast(key), self._fits[key].later
+            )
+        return self._with_later[(*key, step)]
+
+    def _step(self, key: tuple[str, str]) -> int:
+        spells = self._spells_now(key)
+        return round(spells.slow * _SPELL_STEPS) if spells else 0
 
     def _unit_forecast(self, key: tuple[str, str]) -> Curve:
         """As the fit has it; in bursts by the probability that this is one."""
-        spells = self._spells_now(key)
-        if spells is None:
+        if key not in self._spells:
             return self._units[key]
-        step = round(spells.slow * _SPELL_STEPS)
+        step = self._step(key)
         if (*key, step) not in self._in_spells:
             parameters = self._fits[key].parameters
             self._in_spells[(*key, step)] = unit(parameters, step / _SPELL_STEPS)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -193,6 +194,18 @@ def merged_times(curves: Sequence[Curve], at_most: int) -> list[float]:
         return times
     stride = (len(times) - 1) / (at_most - 1)
     return [times[round(i * stride)] for i in range(at_most)]
+
+
+def times_one_of(curve: Curve, factors: Sequence[float]) -> Curve:
+    """The time when it is multiplied by one of these factors, each as likely as any other."""
+    parts = [(curve.scaled(factor), count) for factor, count in Counter(factors).items()]
+    if len(parts) == 1:
+        return parts[0][0]
+    times = merged_times([part for part, _ in parts], 2 * KNOTS)
+    return from_knots(
+        (time, sum(part.cdf(time) * count for part, count in parts) / len(factors))
+        for time in times
+    )
 
 
 def normal_cdf(x: float) -> float:

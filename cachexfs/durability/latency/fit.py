@@ -26,7 +26,8 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     weighing by recency, `since_s` when the present regime began (0: no change was found). `bic`:
     family -> information criterion, less is better. `spells`: where the family is "spells", a
     mixture whose two states last; `unit_times` are then those of the two as often as they come.
-    `surprise`: what came since, and was not forecast.
+    `surprise`: what came since, and was not forecast. `later`: by which factors, equally likely,
+    files that came later made the work more.
     """
 
     phase: str
@@ -45,6 +46,7 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     bic: dict[str, float] = {}
     spells: Spells | None = None
     surprise: Surprise = Surprise()
+    later: tuple[float, ...] = (1.0,)
 
     def unit(self) -> Curve:
         """The random time per byte of work, in seconds."""

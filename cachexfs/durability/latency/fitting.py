@@ -24,7 +24,7 @@ from cachexfs.durability.latency.prior import (
     prior_weight,
 )
 from cachexfs.durability.latency.regression import fit_work
-from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
+from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample, Work
 from cachexfs.durability.latency.spells import Spells, likelihoods, slow_share
 
 Array = npt.NDArray[np.float64]
@@ -46,6 +46,10 @@ LASTING_S = (2.0, 6.0, 20.0, 60.0, 200.0, 600.0, 3600.0)
 WORTH_SPELLS = 6.0
 """By how much the criterion has to be better with two states that last: strong evidence (Kass and
 Raftery 1995)."""
+
+LATER_POINTS = 10
+LATER_MATTERS = 1.02
+"""Below a fiftieth what came later is left out, so that most fits are spared the computation."""
 
 CENSORED_AT_MOST = 1.0
 """Censored samples count at most for so many times those that ended, together. They are not
@@ -100,7 +104,23 @@ def fit_phase(samples: Sequence[Sample], source: str = "") -> PhaseFit:
         since_s=ordered[begin].begin_s if begin else 0.0,
         bic=shape.bics,
         spells=shape.spells,
+        later=_later(ordered, work, weights),
     )
+
+
+def _later(samples: Sequence[Sample], work: Work, weights: Array) -> tuple[float, ...]:
+    """Quantiles of the factor by which what came later made the work of a file more."""
+    factors = np.array(
+        [
+            work.of(s) / work.bytes_of(s.size_bytes, s.ahead_bytes, s.beside_bytes)
+            for s in samples
+        ]
+    )  # fmt: skip
+    order = np.argsort(factors)
+    total = np.cumsum(weights[order])
+    points = (np.arange(LATER_POINTS) + 0.5) / LATER_POINTS * total[-1]
+    found = factors[order][np.searchsorted(total, points)]
+    return tuple(1.0 if factor < LATER_MATTERS else float(factor) for factor in found)
 
 
 @dataclass(frozen=True)

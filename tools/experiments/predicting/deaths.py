@@ -29,18 +29,21 @@ _WRITTEN_DOWN_S = 2.5
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint each `interval_s`, of one file that is closed and not waited for."""
+    """A checkpoint each `interval_s`, of one file that is closed and not waited for.
+
+    All are of about one size, as those of a job are: the forecast is that of one like the last.
+    """
 
     minutes: float = 8.0
     interval_s: float = 4.0
-    sizes: Sizes = Sizes(10 * MIB, 40 * MIB)
+    sizes: Sizes = Sizes(24 * MIB, 25 * MIB)
     peers_rate: str = "200mbit"
     pfs_rate: str = "200mbit"
     learning: float = 0.35
     """The share of the run before the forecast."""
 
 
-QUICK = Plan(minutes=1.2, interval_s=2.0, sizes=Sizes(4 * MIB, 16 * MIB))
+QUICK = Plan(minutes=1.2, interval_s=2.0, sizes=Sizes(8 * MIB, 9 * MIB))
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

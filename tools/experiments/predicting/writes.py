@@ -41,11 +41,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How long, how large, how fast. The minutes are those of all writing together."""
 
     minutes: float = 13.8
-    peers_rate: str = "400mbit"
-    pfs_rate: str = "300mbit"
+    peers_rate: str = "320mbit"
+    pfs_rate: str = "240mbit"
     sizes: Sizes = Sizes(8 * MIB, 40 * MIB)
     neighbour_bytes: int = 24 * MIB
-    think_s: float = 0.25
+    think_s: float = 0.2
     pause_s: tuple[float, float] = (8.0, 24.0)
     busy_s: tuple[float, float] = (5.0, 12.0)
 
@@ -53,8 +53,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """(profile, run, seconds): the first is for the model to learn; the others come twice."""
         total_s = 60.0 * self.minutes
         return [
-            ("learning", 0, 0.08 * total_s),
-            *(("steady", run, 0.21 * total_s) for run in (0, 1)),
+            ("learning", 0, 0.1 * total_s),
+            *(("steady", run, 0.2 * total_s) for run in (0, 1)),
             *(("bursts", run, 0.25 * total_s) for run in (0, 1)),
         ]
 
