@@ -53,6 +53,8 @@ class Admission:
                 self._say("too many strangers: this one has been here longest")
             except (*ENDED, HandshakeFailed) as error:
                 self._say(sentence(error))
+            except Exception:
+                log.exception("a connection ended in the handshake because of a defect")
         return None
 
     @contextmanager

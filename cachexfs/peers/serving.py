@@ -73,6 +73,8 @@ class ReadServer:
                 await self._admit(*greeted)
         except ENDED as error:
             log.debug("a reader's connection ended: %s", error)
+        except Exception:
+            log.exception("a reader's connection ends because of a defect")
         finally:
             await trio.aclose_forcefully(transport)
 

@@ -1,4 +1,8 @@
-"""A live peer against random bytes, bent conversations and members that say anything at all."""
+"""A live peer against random bytes, bent conversations and members that say anything at all.
+
+Each run tries others; `CACHEXFS_FUZZ=500 python -m pytest tests/loop/test_peer_fuzz.py --timeout 0`
+tries so many of each kind.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +19,27 @@ import pytest
 import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from peering import SECRET, VOLUME, Owner, Wire, orders, put, serve, store_at
+from peering import SECRET, VOLUME, Owner, Wire, address_of, orders, put, serve, store_at
+from test_fetching import Side
 
 from cachexfs import claims
 from cachexfs.peers import messages as m
 from cachexfs.peers.adoption import Adoption
+from cachexfs.peers.catalogue import Catalogue
 from cachexfs.peers.greeting import Identity, connect
 from cachexfs.peers.reader import open_reader
+from cachexfs.peers.serving import ReadServer
 from cachexfs.peers.store import Store
 from cachexfs.peers.stream import BROKEN, Disconnected
 from cachexfs.peers.wire import Connection, ProtocolError
+from cachexfs.ram.node import Node
 from cachexfs.recovery import DirectorySink, recover
 from tests.any_message import any_message, offers
 
 few = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=int(os.environ.get("CACHEXFS_FUZZ", "10")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 Attack = Callable[[str, Store, trio.Nursery], Awaitable[None]]
 
@@ -151,8 +161,8 @@ async def _say_and_recover(
         assert set(os.listdir(directory)) <= {"source", "to", "adopted.json"}
 
 
-async def _say(said: list[m.Message], address: str) -> None:
-    stream, _, _ = await connect(address, Identity("odd", SECRET), b"s" * 16, "peer")
+async def _say(said: list[m.Message], address: str, name: str = "peer") -> None:
+    stream, _, _ = await connect(address, Identity("odd", SECRET), b"s" * 16, name)
     with suppress(*BROKEN, Disconnected, ProtocolError), trio.move_on_after(0.3):
         numbers = iter(range(1, 1 << 20))
         for message in said:
@@ -175,3 +185,43 @@ async def _adopt(store: Store, source: Path) -> None:
     limiter = trio.CapacityLimiter(1)
     adoption = Adoption(store, "peer", {}, lambda volume: None, report, -1.0, limiter)
     await adoption.look()
+
+
+TO_AN_OWNER = (m.Ping, m.Describe, m.Read, m.List, m.Fetch, m.Offer, m.Data, m.Volumes, m.Register)
+
+
+@few
+@given(st.lists(any_message(TO_AN_OWNER), max_size=12), st.binary(max_size=40))
+def test_a_mount_that_others_read_from(
+    caplog: pytest.LogCaptureFixture, said: list[m.Message], noise: bytes
+) -> None:
+    async def attacked(directory: Path) -> None:
+        side = Side(directory / "owner")
+        node = side.captured(b"d", b"content")
+        catalogue = Catalogue(side.tree, side.tier, "owner", "v")
+        reads = ReadServer(side.tree, side.tier, side.sums, catalogue, Identity("owner", SECRET))
+        async with trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, reads.handle, [listener])
+            address = address_of(listener)
+            await talk(address, noise)
+            await _say([_of_ours(message, node) for message in said], address, "owner")
+            async with open_reader(address, "asker", SECRET, name="owner") as reader:
+                held = (await reader.list("v"))[0]
+                assert await reader.chunk(held, 0, node.ino) == b"content"
+            nursery.cancel_scope.cancel()
+
+    caplog.clear()
+    with tempfile.TemporaryDirectory() as base, caplog.at_level(logging.ERROR):
+        trio.run(attacked, Path(base))
+    assert caplog.records == []
+
+
+def _of_ours(message: m.Message, node: Node) -> m.Message:
+    """Every other question is about a file that is there, as far as it names one."""
+    known = {"ino": node.ino, "version": node.settled_at_ns}
+    odd = getattr(message, "id", 0) % 2
+    return msgspec.structs.replace(
+        message,
+        **{name: value for name, value in known.items() if odd and hasattr(message, name)},
+    )
