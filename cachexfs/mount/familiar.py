@@ -13,9 +13,9 @@ its place, as a rename would, instead of its content alone. Pure: `now_s` comes 
 
 from __future__ import annotations
 
-BRIEFLY_S = 0.005
+BRIEFLY_S = 0.002
 """A source that is not busy answers sooner: a local disk in tenths of milliseconds, a file system
-of a cluster in one or two."""
+of a cluster in about one."""
 BUSY_S = 1.0
 """A source that has not answered briefly is not asked again for that long, if it need not be."""
 FRESH_S = 60.0

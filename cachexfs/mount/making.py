@@ -20,17 +20,26 @@ _OPENS: dict[str, dict[int, int]] = {
 
 _WANTED = os.O_CREAT | os.O_TRUNC
 _LARGEST_BYTES = 256
+_MACHINE = platform.machine()
 _PAGE_BYTES = 4096
 _LONGEST_PATH_BYTES = 4096
 
 
 def is_making(pid: int) -> bool:
     """Whether a thread waits in an open(2) that makes a file or empties it, whichever it finds."""
+    if not pid:
+        return False
     try:
-        text = Path(f"/proc/{pid}/syscall").read_text() if pid else ""
+        fd = os.open(f"/proc/{pid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
-    return means_making(text[:_LARGEST_BYTES], platform.machine())
+    try:
+        line = os.read(fd, _LARGEST_BYTES)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return means_making(line.decode(), _MACHINE)
 
 
 def is_made_as(pid: int, name: bytes) -> bool:

@@ -172,8 +172,8 @@ class View:
         status = entries.get(slot.name)
         # A directory on the way to the file may be another node's, made just now.
         is_known = self._directory(status) is not None if status else is_made_as(pid, slot.name)
-        is_told = slot.name not in self._tree.published(slot.parent)
-        if not (is_known and is_told and self._familiar.is_fresh(slot.parent, now_s)):
+        is_past = self._tree.is_published(slot)
+        if is_past or not (is_known and self._familiar.is_fresh(slot.parent, now_s)):
             return None
         return self._familiar.patience_s(now_s)
 

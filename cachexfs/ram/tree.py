@@ -262,6 +262,10 @@ class Tree:
         seen knows nothing of them."""
         return frozenset(self._published.get(parent, ()))
 
+    def is_published(self, slot: Slot) -> bool:
+        """Whether a name is one of those."""
+        return slot.name in self._published.get(slot.parent, ())
+
     @contextmanager
     def noting(self, parent: int) -> Iterator[dict[bytes, os.stat_result | None]]:
         """What is made (its status) or removed (None) in a directory there meanwhile.
