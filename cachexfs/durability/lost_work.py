@@ -28,10 +28,11 @@ import msgspec
 from cachexfs.durability.latency.curve import Curve
 
 NODE_MTBF_S = 150 * 86400.0
-"""The time between failures of a node that is believed before any was seen: 6.5 failures in 1,000
-days of a node with eight GPUs (Kokolis et al., Revisiting Reliability in Large-Scale Machine
-Learning Research Clusters, 2024); 419 interruptions in 54 days on 2,048 nodes in the training of
-Llama 3 (2024) would be 264 days."""
+"""The time between failures of a node that is believed before any was seen. Kokolis et al.
+(Revisiting Reliability in Large-Scale Machine Learning Research Clusters, arXiv:2410.21680, HPCA
+2025) report about 6.5 failures in 1,000 days of a node with eight GPUs for the larger of two
+clusters and about a third of that for the other; the 419 unexpected interruptions in 54 days of
+2,048 such nodes in the training of Llama 3 (2024) would be 264 days. A prior, no more."""
 
 _PHASES = 64
 """Points at which the moment of death within an interval is looked at."""

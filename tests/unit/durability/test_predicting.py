@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,11 @@ from cachexfs.durability.latency.fitting import fit_phase
 from cachexfs.durability.latency.sample import Sample
 from cachexfs.durability.lost_work import Loss
 from cachexfs.durability.paths import Traffic
+from cachexfs.errors import UsageError
 from cachexfs.measurements.record import Record
 from tools.experiments.predicting.foreseeing import TARGETS, foresee, way_of
 from tools.experiments.predicting.held import Held, as_table, floor, rows
+from tools.experiments.predicting.pages import with_table
 from tools.experiments.predicting.replay import DEATHS, Save, lost_in, verdict
 from tools.experiments.predicting.rivals import RIVALS, Timed, guesses
 from tools.experiments.predicting.site import Written
@@ -217,3 +220,20 @@ def test_only_cells_in_which_the_ways_differ_count() -> None:
     made = total(cells)
     assert (made.cells, made.decisions, made.right, made.share) == (1, 2, 2, 1.0)
     assert "2 of 2 decisions right (100.0 %) in the 1 of 2 cells" in sweep_table(cells)
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def test_a_table_goes_between_its_markers() -> None:
+    page = "a\n<!-- predict writes: begin -->\nold\n<!-- predict writes: end -->\nb\n"
+    made = with_table(page, "writes", "| new |")
+    assert made == page.replace("old", "| new |")
+    with pytest.raises(UsageError, match="predict paths"):
+        with_table(page, "paths", "| new |")
+
+
+def test_the_page_has_a_place_for_each_table() -> None:
+    page = (Path(__file__).parents[3] / "docs/durability.md").read_text()
+    for part in ("writes", "paths", "deaths"):
+        assert "x" in with_table(page, part, "x")

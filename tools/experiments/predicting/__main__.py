@@ -11,11 +11,15 @@ import click
 import msgspec
 
 from cachexfs.errors import CacheXError
-from tools.experiments.predicting import deaths, figures, held, paths, replay, sweep, writes
+from tools.experiments.predicting import deaths, figures, held, pages, paths, replay, sweep, writes
 
 _out = click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("predict-results"),
     show_default=True, help="Directory for results.json, table.md and figure.png.",
+)  # fmt: skip
+_page = click.option(
+    "--page", type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Put the table between its markers on this page (docs/durability.md).",
 )  # fmt: skip
 _quick = click.option("--quick", is_flag=True, help="About a minute: whether it works at all.")
 
@@ -29,7 +33,8 @@ def main() -> None:
 @click.option("--minutes", type=float, help="Of writing, in all [default: 13.8].")
 @_quick
 @_out
-def writes_(minutes: float | None, quick: bool, out: Path) -> None:
+@_page
+def writes_(minutes: float | None, quick: bool, out: Path, page: Path | None) -> None:
     """Completion times of ordinary writes and their phases, steady and in bursts."""
     plan = _planned(writes.Plan(), writes.QUICK, quick, minutes)
     log = _performed(lambda: writes.perform(plan, _say))
@@ -37,32 +42,34 @@ def writes_(minutes: float | None, quick: bool, out: Path) -> None:
     rows = held.rows(made)
     _save(out, {"plan": plan, "rows": rows, "forecasts": made, "busy": log.busy})
     figures.draw_writes(out / "figure.png", made, rows, log.busy)
-    _finish(out, held.as_table(rows))
+    _finish("writes", held.as_table(rows), out, page)
 
 
 @main.command("paths")
 @_quick
 @_out
-def paths_(quick: bool, out: Path) -> None:
+@_page
+def paths_(quick: bool, out: Path, page: Path | None) -> None:
     """Which path auto takes in a sweep of speeds and load, beside the time of each path."""
     plan = paths.QUICK if quick else paths.Plan()
     cells = _performed(lambda: paths.perform(plan, _say))
     _save(out, {"plan": plan, "total": sweep.total(cells), "cells": cells})
     figures.draw_paths(out / "figure.png", cells)
-    _finish(out, sweep.as_table(cells))
+    _finish("paths", sweep.as_table(cells), out, page)
 
 
 @main.command("deaths")
 @click.option("--minutes", type=float, help="Of saving [default: 8].")
 @_quick
 @_out
-def deaths_(minutes: float | None, quick: bool, out: Path) -> None:
+@_page
+def deaths_(minutes: float | None, quick: bool, out: Path, page: Path | None) -> None:
     """What 500 deaths lose over a measured run, beside what was forecast before it."""
     plan = _planned(deaths.Plan(), deaths.QUICK, quick, minutes)
     run = _performed(lambda: deaths.perform(plan, _say))
     _save(out, {"plan": plan, "verdicts": run.verdicts, "saves": run.saves})
     figures.draw_deaths(out / "figure.png", run)
-    _finish(out, replay.as_table(run.verdicts))
+    _finish("deaths", replay.as_table(run.verdicts), out, page)
 
 
 def _planned(full: Any, quick_one: Any, quick: bool, minutes: float | None) -> Any:
@@ -83,9 +90,11 @@ def _save(out: Path, results: dict[str, Any]) -> None:
     (out / "results.json").write_bytes(msgspec.json.encode(results))
 
 
-def _finish(out: Path, table: str) -> None:
+def _finish(part: str, table: str, out: Path, page: Path | None) -> None:
     (out / "table.md").write_text(table + "\n")
     click.echo(table)
+    if page is not None:
+        page.write_text(pages.with_table(page.read_text(), part, table))
 
 
 def _say(sentence: str) -> None:
