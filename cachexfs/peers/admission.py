@@ -50,9 +50,9 @@ class Admission:
             try:
                 with scope:
                     return await accept(transport, identity)
-                self._say("too many strangers: this one has been here longest")
+                self._say(transport, "too many strangers: this one has been here longest")
             except (*ENDED, HandshakeFailed) as error:
-                self._say(sentence(error))
+                self._say(transport, sentence(error))
             except Exception:
                 log.exception("a connection ended in the handshake because of a defect")
         return None
@@ -84,15 +84,24 @@ class Admission:
         finally:
             self._strangers.pop(scope, None)
 
-    def _say(self, why: str) -> None:
+    def _say(self, transport: trio.abc.Stream, why: str) -> None:
         now_s = trio.current_time()
         if now_s >= self._lines_since_s + LINES_EVERY_S:
             self._lines, self._lines_since_s = 0, now_s
         self._lines += 1
         if self._lines <= LINES:
-            log.warning("a connection ended in the handshake: %s", why)
+            log.warning("a connection from %s ended in the handshake: %s", _host(transport), why)
         elif self._lines == LINES + 1:
             log.warning("more of them, of which nothing is said for a minute")
+
+
+def _host(transport: trio.abc.Stream) -> str:
+    if not isinstance(transport, trio.SocketStream):
+        return "here"
+    try:
+        return str(transport.socket.getpeername()[0])
+    except OSError:
+        return "somebody who has left"
 
 
 async def turn_away(stream: FrameStream, refusal: Refusal) -> None:

@@ -61,7 +61,7 @@ def _said_clearly() -> Iterator[None]:
         cause = error.__cause__
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
             raise HandshakeFailed(tls.sentence(cause)) from None
-        why = "it closed the connection in the handshake: its log says why"
+        why = "it closed the connection: its log says why"
         raise HandshakeFailed(why) from None
 
 

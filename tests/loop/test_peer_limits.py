@@ -89,7 +89,7 @@ async def test_a_stranger_that_speaks_slowly_has_the_same_time_as_others(
             await stranger.send_all(bytes([byte]))
             await trio.sleep(0.02)
     await stranger.aclose()
-    assert "a connection ended in the handshake: it was too slow" in caplog.text
+    assert "a connection from 127.0.0.1 ended in the handshake: it was too slow" in caplog.text
 
 
 @pytest.mark.trio

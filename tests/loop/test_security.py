@@ -281,7 +281,7 @@ class Case(NamedTuple):
 
 THEY_DO_NOT = "this side speaks TLS and the other does not (security.tls_cert, tls_key, tls_ca"
 WE_DO_NOT = "the other side speaks TLS and this side does not (security.tls_cert, tls_key, tls_ca"
-CLOSED = "it closed the connection in the handshake: its log says why"
+CLOSED = "it closed the connection: its log says why"
 NOT_ACCEPTED = "its certificate is not accepted here: "
 TLS_CASES = [
     Case("stranger", "ours", CLOSED, NOT_ACCEPTED + "unable to get local issuer certificate"),
