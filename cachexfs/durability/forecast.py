@@ -97,6 +97,13 @@ class Model:
             for key in sorted(self._fits)
         ]
 
+    def in_the_long_run(self) -> Model:
+        """The same without what is so at this moment only: bursts come as often as they do."""
+        return Model(
+            msgspec.structs.replace(fit, spells=None, surprise=Surprise())
+            for fit in self.fits_now()
+        )
+
     def fit_for(self, phase: str, source: str = "") -> PhaseFit:
         """The fit that is used for a phase of this source."""
         return self._fits[self._key(phase, source)]

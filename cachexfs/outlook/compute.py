@@ -118,10 +118,11 @@ def _common(group: Sequence[PendingFile]) -> str:
 
 
 def _lags(known: Knowledge, model: Model, records: Sequence[Record]) -> dict[Path, Curve]:
-    """Time to safety of a checkpoint like the last one, under each path."""
+    """Time to safety of a checkpoint like the last one, under each path, at any time of a run."""
     made = history(records)
     if not made:
         return {}
+    model = model.in_the_long_run()
     sizes = sorted(sizes_of(records, made[-1]), reverse=True)
     lags = {}
     for path in PATHS:

@@ -114,6 +114,17 @@ def test_what_is_believed_goes_along_with_the_fits(fit: PhaseFit) -> None:
     assert Model(told).whole(leg).median() == pytest.approx(model.whole(leg).median(), rel=0.02)
 
 
+def test_in_the_long_run_bursts_come_as_often_as_they_do(fit: PhaseFit) -> None:
+    model, leg = Model([fit]), Leg("flush", SIZE)
+    model.it_is(2000.0)
+    model.saw(Sample(phase="flush", size_bytes=SIZE, begin_s=2000.0, elapsed_s=1.0))
+    model.it_is(2001.0)
+    share = slow_share(fit.parameters)
+    assert 0.15 < share < 0.5
+    assert model.whole(leg).cdf(1.5) > 0.9
+    assert model.in_the_long_run().whole(leg).cdf(1.5) == pytest.approx(1 - share, abs=0.02)
+
+
 def test_half_the_error_under_bursts_and_honest_intervals() -> None:
     """400 forecasts one step ahead, not used for fitting; against the mean of the past."""
     series = in_bursts(600, seed=2)
