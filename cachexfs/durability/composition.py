@@ -43,23 +43,23 @@ def then(first: Curve, second: Curve, bins: int = FINE) -> Curve:
     return from_knots(_thinned(sums))
 
 
-def earlier(first: Curve, second: Curve) -> Curve:
-    """The time of the first of two, taken to be independent: the survival functions multiply.
+def earlier(first: Curve, second: Curve, together: float = 0.0) -> Curve:
+    """The time of the first of two. `together`: correlation of their normal scores.
 
-    Replicas and flushes of one file go to different machines. What they share, the link of this
-    node, shows in the work of both (`Work.beside_share`).
+    Replicas and flushes of one file go to different machines; but both are slow when this node is.
+    Independent, the survival functions multiply; otherwise given a common factor, as in `slowest`.
     """
     times = merged_times([first, second], KNOTS)
-    return from_knots((time, 1.0 - first.sf(time) * second.sf(time)) for time in times)
+    return from_knots((time, 1.0 - _neither_by(time, first, second, together)) for time in times)
 
 
-def earlier_quantile(first: Curve, second: Curve, p: float) -> float:
+def earlier_quantile(first: Curve, second: Curve, p: float, together: float = 0.0) -> float:
     """One quantile of `earlier`, by bisection in the logarithm; within 0.1 %."""
     high = min(first.quantile(p), second.quantile(p))
     low = high * 1e-6
     while high > low * 1.001:
         middle = (low * high) ** 0.5
-        if first.sf(middle) * second.sf(middle) > 1.0 - p:
+        if _neither_by(middle, first, second, together) > 1.0 - p:
             low = middle
         else:
             high = middle
@@ -99,6 +99,19 @@ def _all_by(time_s: float, counted: Counter[Curve], together: float) -> float:
             product *= normal_cdf((score - loading * factor) / rest) ** count
         total += product
     return total / len(_FACTOR)
+
+
+def _neither_by(time_s: float, first: Curve, second: Curve, together: float) -> float:
+    left = (first.sf(time_s), second.sf(time_s))
+    if together <= 0.0 or min(left) <= 0.0 or max(left) >= 1.0:
+        return left[0] * left[1]
+    scores = [normal_quantile(min(max(share, 1e-12), 1 - 1e-12)) for share in left]
+    loading, rest = together**0.5, (1.0 - together) ** 0.5
+    return sum(
+        normal_cdf((scores[0] - loading * factor) / rest)
+        * normal_cdf((scores[1] - loading * factor) / rest)
+        for factor in _FACTOR
+    ) / len(_FACTOR)
 
 
 def _masses(curve: Curve, bins: int) -> list[tuple[float, float]]:

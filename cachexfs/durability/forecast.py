@@ -161,6 +161,10 @@ class Model:
         fit = self._fits[phase, ""]
         return fit.together if fit.samples else TOGETHER
 
+    def beside(self) -> float:
+        """Correlation of a file's replication with its flush, which begin together."""
+        return self._fits["flush", ""].beside
+
     def replicated(self, way: Way) -> Curve | None:
         """Time until enough peers hold it."""
         if not way.replicas or len(way.replicas) < way.copies_wanted:
@@ -180,7 +184,7 @@ class Model:
         replicated, durable = self.replicated(way), self.durable(way)
         if way.flush_waits and replicated is not None:
             return Outlook(replicated, durable, replicated)
-        return _outlook(replicated, durable)
+        return _outlook(replicated, durable, self.beside())
 
     def checkpoint(self, ways: Sequence[Way]) -> Outlook:
         """All three times of files that belong together: those of the slowest.
@@ -272,10 +276,10 @@ class Model:
         return work * math.exp(self._levels[key])
 
 
-def _outlook(replicated: Curve | None, durable: Curve | None) -> Outlook:
+def _outlook(replicated: Curve | None, durable: Curve | None, together: float) -> Outlook:
     if replicated is None or durable is None:
         return Outlook(replicated, durable, replicated or durable)
-    return Outlook(replicated, durable, earlier(replicated, durable))
+    return Outlook(replicated, durable, earlier(replicated, durable, together))
 
 
 def _slowest(curves: Sequence[Curve | None], together: float) -> Curve | None:

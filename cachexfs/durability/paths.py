@@ -123,6 +123,7 @@ def offers(
             _replicated(model, size_bytes, traffic, copies_wanted, beside=size_bytes),
             _durable(model, size_bytes, traffic, beside=copies),
             quantile,
+            model.beside(),
         )
         made.append(Offer("replica", replica.quantile(quantile), copies))
         made.append(Offer("both", both_s, copies + size_bytes))

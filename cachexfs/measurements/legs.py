@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from cachexfs.durability.composition import earlier, of_copies, then
@@ -70,7 +71,8 @@ class Legs:
             self._flush(content, path, leg.ahead_bytes, leg.beside_bytes, keep=keep)
         durable = safe = self._until_durable(leg) if keep else None
         if durable is not None and copies is not None:
-            safe = copies if waits else _composed(earlier, copies, durable)
+            first = partial(earlier, together=self.model.beside())
+            safe = copies if waits else _composed(first, copies, durable)
             durable = _composed(then, copies, durable) if waits else durable
         self._begin(Key("durable", *content[:2]), content, path, keep, forecast=durable)
         self._begin(Key("safe", *content[:2]), content, path, keep, forecast=safe)

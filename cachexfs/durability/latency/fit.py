@@ -27,7 +27,8 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     family -> information criterion, less is better. `spells`: where the family is "spells", a
     mixture whose two states last; `unit_times` are then those of the two as often as they come.
     `surprise`: what came since, and was not forecast. `later`: by which factors, equally likely,
-    files that came later made the work more.
+    files that came later made the work more. `beside`: of a flush, the correlation with the
+    replication of the same file.
     """
 
     phase: str
@@ -47,6 +48,7 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     spells: Spells | None = None
     surprise: Surprise = Surprise()
     later: tuple[float, ...] = (1.0,)
+    beside: float = 0.0
 
     def unit(self) -> Curve:
         """The random time per byte of work, in seconds."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -57,30 +58,46 @@ independent: a thousand files that wait behind a stuck one are one piece of evid
 
 PAIRS_AT_LEAST = 20
 
+SAME_BEGIN_S = 0.02
+"""Two phases of one size that begin so close together are of one file."""
+
 _WorkOf = Callable[[Sample], float]
 
 
 def fit_all(samples: Sequence[Sample]) -> list[PhaseFit]:
     """A fit for every phase that was measured, and for every source with enough samples."""
-    fits = []
+    fits, scored = [], dict[str, _Scored]()
     for phase in MEASURED_PHASES:
         of_phase = [sample for sample in samples if sample.phase == phase]
         if of_phase:
-            fits.append(fit_phase(of_phase))
+            fit, scored[phase] = _fit_scored(of_phase)
+            fits.append(fit)
         sources = sorted({sample.source for sample in of_phase})
         for source in sources if len(sources) > 1 else ():
             own = [sample for sample in of_phase if sample.source == source]
             if len(own) >= OWN_FIT_AT_LEAST:
                 fits.append(fit_phase(own, source))
-    return fits
+    correlated = beside(scored.get("replicate", ()), scored.get("flush", ()))
+    return [
+        msgspec.structs.replace(fit, beside=correlated) if fit.phase == "flush" else fit
+        for fit in fits
+    ]
 
 
 def fit_phase(samples: Sequence[Sample], source: str = "") -> PhaseFit:
     """Fit the samples of one phase. Without any that ended: the prior."""
+    return _fit_scored(samples, source)[0]
+
+
+_Scored = Sequence[tuple[Sample, float]]
+"""Samples with the probability of what was seen or less, as it was forecast."""
+
+
+def _fit_scored(samples: Sequence[Sample], source: str = "") -> tuple[PhaseFit, _Scored]:
     ordered = sorted(samples, key=lambda sample: sample.begin_s)
     phase = ordered[0].phase
     if all(sample.censored for sample in ordered):
-        return prior_fit(phase)
+        return prior_fit(phase), ()
     residuals = _log_units(ordered, PRIORS[phase].work.of)
     weights, _ = drift.weights(residuals)
     work = fit_work(ordered, _tempered(ordered, weights), PRIORS[phase])
@@ -88,7 +105,7 @@ def fit_phase(samples: Sequence[Sample], source: str = "") -> PhaseFit:
     weights, begin = drift.weights(log_units)
     weights = _tempered(ordered, weights)
     shape = _steady_or_in_bursts(ordered, log_units, weights, phase)
-    return PhaseFit(
+    made = PhaseFit(
         phase=phase,
         source=source,
         family=shape.family,
@@ -106,6 +123,30 @@ def fit_phase(samples: Sequence[Sample], source: str = "") -> PhaseFit:
         spells=shape.spells,
         later=_later(ordered, work, weights),
     )
+    return made, list(zip(ordered, map(float, shape.shares), strict=True))
+
+
+def beside(replicated: _Scored, flushed: _Scored) -> float:
+    """Correlation of the normal scores of files whose replication and flush began together."""
+    begun: dict[tuple[int, int], float] = {}
+    for sample, share in replicated:
+        if not sample.censored:
+            begun[sample.size_bytes, round(sample.begin_s / SAME_BEGIN_S)] = share
+    pairs = []
+    for sample, share in flushed:
+        at = round(sample.begin_s / SAME_BEGIN_S)
+        found = [begun.get((sample.size_bytes, near)) for near in (at, at - 1, at + 1)]
+        known = next((one for one in found if one is not None), None)
+        if known is not None and not sample.censored:
+            pairs.append((known, share))
+    if len(pairs) < PAIRS_AT_LEAST:
+        return 0.0
+    products = [_score(one) * _score(other) for one, other in pairs]
+    return min(max(sum(products) / len(products), 0.0), 0.95)
+
+
+def _score(share: float) -> float:
+    return normal_quantile(min(max(share, 1e-6), 1 - 1e-6))
 
 
 def _later(samples: Sequence[Sample], work: Work, weights: Array) -> tuple[float, ...]:

@@ -72,6 +72,23 @@ def test_the_earlier_of_two() -> None:
         )
 
 
+def test_the_earlier_of_two_that_are_slow_together() -> None:
+    """Correlated normals of unit spread: what is slow together saves less time than what is not."""
+    rng, together = np.random.default_rng(11), 0.7
+    common = rng.normal(0, 1, 200_000)
+    one, other = (
+        np.exp(0.5 * (together**0.5 * common + (1 - together) ** 0.5 * rng.normal(0, 1, 200_000)))
+        for _ in range(2)
+    )
+    made = earlier(lognormal(1.0, 0.5), lognormal(1.0, 0.5), together)
+    for p in (0.05, 0.5, 0.95):
+        truth = float(np.quantile(np.minimum(one, other), p))
+        assert made.quantile(p) == pytest.approx(truth, rel=0.02)
+        assert earlier_quantile(
+            lognormal(1.0, 0.5), lognormal(1.0, 0.5), p, together
+        ) == pytest.approx(truth, rel=0.02)
+
+
 @pytest.mark.parametrize("together", [0.0, 0.5, 0.9])
 def test_the_slowest_of_eight(together: float) -> None:
     rng = np.random.default_rng(7)

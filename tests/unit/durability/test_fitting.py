@@ -194,6 +194,23 @@ def test_a_source_has_a_fit_of_its_own_once_it_has_samples() -> None:
     assert far_s / near_s == pytest.approx(5, rel=0.3)
 
 
+def test_a_node_that_is_slow_is_slow_both_ways() -> None:
+    rng, made = np.random.default_rng(18), []
+    for i in range(120):
+        node, size = rng.normal(0, 0.3), (100 + i % 3) * MB
+        for phase in ("replicate", "flush"):
+            took = (FIXED + size) * 2e-9 * math.exp(node + rng.normal(0, 0.1))
+            made.append(Sample(phase=phase, size_bytes=size, begin_s=10.0 * i, elapsed_s=took))
+    replicate, flush = fit_all(made)
+    assert flush.beside == pytest.approx(0.9, abs=0.06) and replicate.beside == 0.0
+    both = Model([replicate, flush]).beside()
+    assert both == flush.beside and Model().beside() == 0.0
+    alone = [s for s in made if s.phase == "flush"] + samples(
+        DRAWS["gamma"], 60, 3, phase="replicate"
+    )
+    assert fit_all(alone)[1].beside == 0.0
+
+
 def test_a_fit_survives_json() -> None:
     fit = fit_phase(samples(DRAWS["mixture"], 80, seed=17))
     assert msgspec.json.decode(msgspec.json.encode(fit), type=PhaseFit) == fit
