@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ _quick = click.option("--quick", is_flag=True, help="About a minute: whether it 
 @click.group()
 def main() -> None:
     """How well the durability model forecasts, on real mounts. Needs root and GlusterFS."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the cluster is taken down
 
 
 @main.command("writes")

@@ -29,7 +29,8 @@ _PATH_OF: dict[str, PathPolicy] = {
 }  # fmt: skip
 PEERS = {**dict.fromkeys(_PATH_OF, "host5"), "host5": "host4"}
 _WRITTEN_DOWN_S = 1.6
-_FITS_WITHIN_S = 60.0
+_FITS_WITHIN_S = 150.0
+"""Seconds on a machine that has nothing else to do."""
 _LOOK_EVERY_S = 0.3
 
 
@@ -37,7 +38,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Megabits a second; `tries`: of each path under each load."""
 
     rates: tuple[int, ...] = (60, 120, 240, 480)
-    loads: tuple[int, ...] = (0, 2)
+    loads: tuple[int, ...] = (0, 1)
     size_bytes: int = 8 * MIB
     learning: int = 7
     tries: int = 3
