@@ -117,7 +117,8 @@ class Model:
         """A phase ended, or was given up: the level follows. As when it was fitted."""
         for key in {(sample.phase, ""), self._key(sample.phase, sample.source)}:
             fit = self._fits[key]
-            self._surprises[key] = self._surprised(key, sample)
+            if not fit.gain and key not in self._spells:
+                self._surprises[key] = self._surprised(key, sample)
             if key in self._spells:
                 self._spells[key] = self._after(key, sample)
                 continue

@@ -3,10 +3,13 @@
 A fit is made now and then. When a link is replaced, or another job begins to write, in the
 meantime, every file is a surprise until the next fit. Two in a row on the same side are believed:
 the forecast moves as far as the lesser of them and widens, follows, and goes back with the first
-file that is as expected. Plain Python.
+file that is as expected. Only where the fit itself follows nothing: a level with a gain, or spells,
+move by themselves. Plain Python.
 """
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 
@@ -15,7 +18,10 @@ UNLIKELY = 0.01
 once in 10,000 files."""
 
 GAIN = 0.5
-WIDER = 2.0
+MOST = math.log(4.0)
+"""Two stalls of minutes do not say that everything takes minutes now."""
+
+WIDER = 1.5
 """How little is known of the spread then: intervals are wider by this factor of the logarithm."""
 
 BELIEVED_S = 120.0
@@ -47,4 +53,5 @@ class Surprise(msgspec.Struct, frozen=True):
 
     def offset_at(self, now_s: float) -> float:
         """What is still believed then."""
-        return self.offset if now_s - self.at_s <= BELIEVED_S else 0.0
+        believed = min(max(self.offset, -MOST), MOST)
+        return believed if now_s - self.at_s <= BELIEVED_S else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 
 from cachexfs.durability.forecast import Leg, Model
@@ -11,7 +12,7 @@ from cachexfs.durability.latency.curve import lognormal
 from cachexfs.durability.latency.fit import PhaseFit
 from cachexfs.durability.latency.fitting import fit_phase
 from cachexfs.durability.latency.sample import Sample
-from cachexfs.durability.latency.surprise import BELIEVED_S, Surprise
+from cachexfs.durability.latency.surprise import BELIEVED_S, MOST, WIDER, Surprise
 from tests.unit.durability.truths import FIXED, MB
 
 SIZE = 100 * MB
@@ -49,7 +50,7 @@ def test_two_in_a_row_are_believed_and_widen_the_forecast(fit: PhaseFit, factor:
     usual, surprised = (seen(fit, *f).whole(Leg("flush", SIZE)) for f in ((1.0,), (factor, factor)))
     assert surprised.median() == pytest.approx(factor * USUAL_S, rel=0.05)
     widths = [math.log(curve.quantile(0.95) / curve.quantile(0.05)) for curve in (usual, surprised)]
-    assert widths[1] == pytest.approx(2 * widths[0], rel=0.05)
+    assert widths[1] == pytest.approx(WIDER * widths[0], rel=0.05)
     assert seen(fit, factor, factor).left_at(Leg("flush", SIZE), 0.5) == pytest.approx(
         factor * USUAL_S, rel=0.05
     )
@@ -62,6 +63,18 @@ def test_the_first_that_is_as_expected_ends_it(fit: PhaseFit) -> None:
 def test_it_is_followed_meanwhile(fit: PhaseFit) -> None:
     median_s = seen(fit, 2.0, 2.0, 4.0, 4.0, 4.0, 4.0).whole(Leg("flush", SIZE)).median()
     assert 3.4 * USUAL_S < median_s < 4.0 * USUAL_S
+
+
+def test_stalls_are_believed_up_to_a_factor(fit: PhaseFit) -> None:
+    median_s = seen(fit, 100.0, 100.0).whole(Leg("flush", SIZE)).median()
+    assert median_s == pytest.approx(math.exp(MOST) * USUAL_S, rel=0.05)
+
+
+def test_what_the_fit_follows_itself_is_no_surprise(fit: PhaseFit) -> None:
+    following = msgspec.structs.replace(fit, gain=0.5)
+    assert [one.surprise for one in seen(following, 3.0, 3.0).fits_now()] == [Surprise()] * 4
+    median_s = seen(following, 3.0, 3.0).whole(Leg("flush", SIZE)).median()
+    assert median_s == pytest.approx(3**0.75 * USUAL_S, rel=0.05)
 
 
 def test_it_is_not_believed_for_long_without_another_file(fit: PhaseFit) -> None:
