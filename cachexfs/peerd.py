@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -31,6 +32,7 @@ async def run(config: Config, *, ready: Callable[[], None]) -> None:
     Raises `ConfigError` (no [peer], no secret, TLS files) and `CacheXError` (the port is taken, the
     store cannot be used or is in use).
     """
+    _allow_all_descriptors()
     config = resolve(config)
     if config.peer is None:
         raise ConfigError("peer: this node has no [peer] section, so no replica store")
@@ -91,6 +93,12 @@ async def _serve(
         nursery.start_soon(adoption.run)
         await nursery.start(partial(serve, server, listeners))
         task_status.started()
+
+
+def _allow_all_descriptors() -> None:
+    """The usual limit of 1024 is for programs that use select(2), and strangers could reach it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _identity(config: Config, secret: bytes) -> Identity:

@@ -22,7 +22,8 @@ from cachexfs.peers.refusal import Refusal
 from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
 from cachexfs.peers.wire import LocalProtocolError, RemoteProtocolError
 
-MAX_STRANGERS = 128
+MAX_STRANGERS = 512
+"""Members that all come back at once are strangers too, for as long as the machine is busy."""
 MAX_OF_NODE = 128
 """A node has six for each of its mounts: orders, questions, and `fetching.AT_ONCE` reads."""
 LINES, LINES_EVERY_S = 20, 60.0

@@ -15,7 +15,7 @@ from test_fetching import Side
 
 from cachexfs.durability.checksum import CHUNK_BYTES
 from cachexfs.peers import messages as m
-from cachexfs.peers.admission import MAX_OF_NODE, MAX_STRANGERS
+from cachexfs.peers.admission import MAX_OF_NODE
 from cachexfs.peers.catalogue import Catalogue
 from cachexfs.peers.greeting import Identity, connect
 from cachexfs.peers.handshake import HandshakeFailed
@@ -62,9 +62,13 @@ async def how_it_ends(stream: FrameStream) -> list[m.Message]:
 
 @pytest.mark.trio
 async def test_any_number_of_strangers_does_not_keep_a_member_out(
-    nursery: trio.Nursery, address: str, caplog: pytest.LogCaptureFixture
+    nursery: trio.Nursery,
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    strangers = [await silent(address) for _ in range(MAX_STRANGERS + 100)]
+    monkeypatch.setattr("cachexfs.peers.admission.MAX_STRANGERS", 64)
+    strangers = [await silent(address) for _ in range(164)]
     owner = Owner(address)
     nursery.start_soon(owner.link.run)
     assert await owner.finish(put(b"a", b"a"), within_s=3) == ["acked"]
