@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -67,6 +67,7 @@ class Telling(Protocol):
     def changed(self, slot: Slot) -> None: ...
     def look_now(self, slot: Slot) -> None: ...
     def look(self, slot: Slot) -> None: ...
+    async def confirm(self, slots: Iterable[Slot]) -> None: ...
 
 
 class Preparing(Protocol):
@@ -306,6 +307,11 @@ class Tracker:
     async def clear_to_flush(self, ino: int, version: int) -> None:
         """Return when this version may be copied to the shared file system."""
         await self.ways.clear_to_flush(ino, version)
+
+    async def confirm(self, node: Node) -> None:
+        """Ask the homes whether another node has closed one of a file's names since."""
+        if self.registrar is not None:
+            await self.registrar.confirm(node.names)
 
     def copied(self, node: Node, version: int) -> None:
         """This version is copied under a hidden name, or about to be, and its turn has come."""

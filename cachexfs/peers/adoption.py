@@ -45,10 +45,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Candidate:
-    """`counts`: the homes know it as the last close of its name."""
+    """`stamp`: that of its close, as the homes know it. `counts`: they know it as the last close of
+    its name."""
 
     replica: m.Replica
     source: Path
+    stamp: int
     counts: bool = False
 
 
@@ -117,26 +119,27 @@ class Adoption:
         for replica in sorted(replicas, key=lambda each: (each.closed_at_ns, each.path)):
             if not self._is_dead(owner):
                 return
-            source = Path(replica.volume)
+            candidate = await self._looked_up(replica)
             try:
-                result = await self._adopt(_Candidate(replica, source))
+                result = await self._adopt(candidate)
             except (OSError, Refusal) as error:
                 log.warning("%r of %s is not committed yet: %s", replica.path, owner, error)
                 return
             if result is None:
                 return
-            await self._finish(replica, result)
+            await self._finish(candidate, result)
 
     async def _adopt(self, candidate: _Candidate) -> Result | None:
         """What came of one replica; None for nothing yet. Raises OSError, `Refusal`."""
-        replica = candidate.replica
-        homes = self._homes_of(replica.volume)
-        if homes is not None and replica.parent:
-            known = await self._known(homes, replica)
-            if await self._is_beaten(homes, replica, known):
-                return "superseded"
-            candidate = replace(candidate, counts=known is not None)
+        if await self._is_beaten(candidate):
+            return "superseded"
         return await self._in_thread(partial(self._commit, candidate))
+
+    async def _looked_up(self, replica: m.Replica) -> _Candidate:
+        candidate = _Candidate(replica, Path(replica.volume), max(replica.closed_at_ns, 1))
+        homes = self._homes_of(replica.volume)
+        known = await self._known(homes, replica) if homes is not None and replica.parent else None
+        return replace(candidate, stamp=known.stamp, counts=True) if known else candidate
 
     async def _known(self, homes: Homes, replica: m.Replica) -> m.Entry | None:
         """What the homes say of just this version: then it is the last close of its name."""
@@ -150,11 +153,15 @@ class Adoption:
         )
         return found if is_it else None
 
-    async def _is_beaten(self, homes: Homes, replica: m.Replica, known: m.Entry | None) -> bool:
+    async def _is_beaten(self, candidate: _Candidate) -> bool:
         """Whether another node has changed the name since. The homes learn who has it now."""
+        replica = candidate.replica
+        homes = self._homes_of(replica.volume)
+        if homes is None or not replica.parent:
+            return False
         entry = m.Entry(
             name=replica.path.rpartition(b"/")[2],
-            stamp=known.stamp if known is not None else max(replica.closed_at_ns, 1),
+            stamp=candidate.stamp,
             replica=replica,
             holders=[self._node],
         )
@@ -185,14 +192,15 @@ class Adoption:
             claim.done()
         return None if result == "overtaken" else result
 
-    async def _finish(self, replica: m.Replica, result: Result) -> None:
+    async def _finish(self, candidate: _Candidate, result: Result) -> None:
+        replica = candidate.replica
         log.warning("%r of %s: %s", replica.path, replica.owner, result)
         name = replica.path.rpartition(b"/")[2]
         if result != "damaged":
             await self._in_thread(partial(self._store.made_durable, replica))
             homes = self._homes_of(replica.volume)
             if homes is not None and replica.parent:
-                await homes.forget(replica.parent, [(name, 1 << 62)])
+                await homes.forget(replica.parent, [(name, candidate.stamp)])
         await self._in_thread(partial(self._note, replica, result))
 
     def _note(self, replica: m.Replica, result: Result) -> None:

@@ -145,6 +145,8 @@ class Caller:
             waiting.done.set()
 
     def _die(self, why: str) -> None:
+        if self._stream is not None:
+            self._stream.abort()
         self._drop()
         if not self.is_dead:
             log.info("%s is not asked for a while: %s", self.member.name, why)

@@ -30,6 +30,8 @@ NEGATIVE_S = 0.1
 """How long "nobody has this name" and "this directory is quiet" are believed: the longest that what
 another node closed stays unseen by one that looked just before."""
 REMEMBERED = 16_384
+AT_ONCE = 256
+"""Names in one message at most."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -67,6 +69,8 @@ class Homes:
         self._known: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         self._absent: OrderedDict[tuple[int, bytes], float] = OrderedDict()
         self._quiet: OrderedDict[int, float] = OrderedDict()
+        self._missed: dict[str, dict[tuple[int, bytes], int]] = {}
+        """Home -> what it was not told to forget: directory and name, up to which stamp."""
         self.take(members)
 
     def take(self, members: Sequence[Member]) -> None:
@@ -120,10 +124,42 @@ class Homes:
         )
 
     async def forget(self, directory: int, names: list[tuple[bytes, int]]) -> None:
-        """The shared file system agrees on these names."""
-        await self._ask_all(
-            directory, lambda number: m.Forget(number, self.volume, directory, names)
-        )
+        """The shared file system agrees on these names.
+
+        A home that does not answer is told when it does: what was registered may have reached it,
+        or be on its way still.
+        """
+        told = await self._forget(directory, names, self.of(directory))
+        for home in set(self.of(directory)) - told:
+            missed = self._missed.setdefault(home, {})
+            missed.update(((directory, name), stamp) for name, stamp in names)
+            while len(missed) > REMEMBERED:
+                del missed[next(iter(missed))]
+
+    async def _forget(
+        self, directory: int, names: list[tuple[bytes, int]], homes: Iterable[str]
+    ) -> set[str]:
+        """Which homes have heard."""
+        told = set()
+        for home in homes:
+            if await self._ask_all(
+                directory, lambda number: m.Forget(number, self.volume, directory, names), [home]
+            ):
+                told.add(home)
+        return told
+
+    async def _catch_up(self, home: str) -> None:
+        """Tell a home what it has missed."""
+        by_directory: dict[int, list[tuple[bytes, int]]] = {}
+        for (directory, name), stamp in self._missed.pop(home, {}).items():
+            by_directory.setdefault(directory, []).append((name, stamp))
+        for directory, names in by_directory.items():
+            for begin in range(0, len(names), AT_ONCE):
+                await self._forget(directory, names[begin : begin + AT_ONCE], [home])
+
+    def _is_back(self, home: str) -> None:
+        self._nursery.start_soon(self._catch_up, home)
+        self._on_back(home)
 
     async def find(self, directory: int, name: bytes, *, on_source: bool) -> m.Entry | None:
         """What counts for a name. `on_source`: the shared file system has it too.
@@ -199,7 +235,7 @@ class Homes:
                 self._identity,
                 self._nursery,
                 self._pushed,
-                lambda: self._on_back(name),
+                lambda: self._is_back(name),
                 self._on_time,
             )
         return caller

@@ -74,6 +74,7 @@ class Registrar:
         self._dirty: dict[Slot, None] = {}
         self._later: dict[Slot, None] = {}
         self._has_later = trio.Event()
+        self._lost: dict[int, list[tuple[bytes, int]]] = {}
         self._noted = self._settled = 0
         self._wake = trio.Event()
         self._has_settled = trio.Event()
@@ -137,6 +138,15 @@ class Registrar:
             while self._settled < wanted:
                 await self._has_settled.wait()
 
+    async def confirm(self, slots: Iterable[Slot]) -> None:
+        """Tell of names again: those of which another node has closed a later version are given up.
+
+        Waits for the homes as `told` does.
+        """
+        for slot in [slot for slot in slots if slot in self._told]:
+            self._tell_again(slot)
+        await self.told()
+
     def came_back(self, home: str) -> None:
         """A home answers again: it may have forgotten everything."""
         for slot, told in list(self._told.items()):
@@ -193,9 +203,18 @@ class Registrar:
         async with trio.open_nursery() as nursery:
             for directory, slots in by_directory.items():
                 nursery.start_soon(self._tell_directory, directory, slots)
+            nursery.start_soon(self._withdraw_lost)
         self._settled = noted
         self._has_settled.set()
         self._has_settled = trio.Event()
+
+    async def _withdraw_lost(self) -> None:
+        """A home that has not heard why our entry counts no more would go on with it."""
+        lost, self._lost = self._lost, {}
+        for directory, entries in lost.items():
+            for names in _portions(entries):
+                assert self.homes is not None
+                await self.homes.forget(directory, names)
 
     async def _tell_directory(self, directory: int, slots: list[Slot]) -> None:
         assert self.homes is not None
@@ -256,6 +275,8 @@ class Registrar:
         if node is not None and node.life is not None and node.state is State.OPEN:
             return  # a program is writing it: its close will be the last one
         self._forget(slot)
+        self._lost.setdefault(told.directory, []).append((slot.name, told.entry.stamp))
+        self._wake.set()
         if binding is None or binding.ino == GONE:
             return
         if theirs.replica.kind == "file" and ours.replica.kind == "file":

@@ -9,10 +9,12 @@ the requests of programs shall wait for that.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
 import socket
+import struct
 from typing import Final
 
 import trio
@@ -22,6 +24,8 @@ from cachexfs.peers.wire import Connection, Frame, Keys, NeedData
 
 _READ_BYTES = 64 << 10
 """For headers: what of a payload comes along is copied once, so not more than this of a chunk."""
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""As SO_LINGER: reset the connection when it is closed (socket(7))."""
 _LOOK_UP_S = 0.25
 """A thread that sends looks this often whether it is still wanted, while the socket is full."""
 _SOCKET_BUFFER_BYTES = 4 << 20
@@ -129,6 +133,13 @@ class FrameStream:
                 limit.deadline = self._progress_at + silence_s
                 self._wire.payload_placed(count)
                 done += count
+
+    def abort(self) -> None:
+        """End the connection; what is still to be delivered is not, however long it may take."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            self._socket.close()
 
     async def aclose(self) -> None:
         """Close the connection, at once."""

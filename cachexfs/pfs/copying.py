@@ -66,9 +66,17 @@ def flush(
 
 
 def commit(
-    parent: int, temp: bytes, name: bytes, blob: Path, xattrs: dict[bytes, bytes]
+    parent: int,
+    temp: bytes,
+    name: bytes,
+    blob: Path,
+    xattrs: dict[bytes, bytes],
+    check: Callable[[], None] = lambda: None,
 ) -> Committed:
-    """Give the flushed file its attributes, put it in place and make the place durable."""
+    """Give the flushed file its attributes, put it in place and make the place durable.
+
+    `check` raises when it must not be put there after all.
+    """
     fd = os.open(temp, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     try:
         dress(fd, like(blob.stat()), xattrs)
@@ -76,6 +84,7 @@ def commit(
         status = os.fstat(fd)
     finally:
         os.close(fd)
+    check()
     os.rename(temp, name, src_dir_fd=parent, dst_dir_fd=parent)
     sync_directory(parent)
     return committed_as(status)

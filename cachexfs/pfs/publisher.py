@@ -61,6 +61,9 @@ class Observer(Protocol):
     async def clear_to_flush(self, ino: int, version: int) -> None:
         """Return when this version may be copied to the shared file system."""
 
+    async def confirm(self, node: Node) -> None:
+        """Find out whether a file's names are still ours, and give up those that are not."""
+
     def copied(self, node: Node, version: int) -> None:
         """This version is copied, or about to be, and its turn has come."""
 
@@ -311,6 +314,9 @@ class Publisher:
 
     async def _publish(self, errand: _Errand, action: Publish, *, whole: bool) -> None:
         """Put a file in its place; `whole`: its bytes are still to be copied."""
+        node = self._tree.nodes.get(action.ino)
+        if node is not None and self._fence is not None and self._fence.is_old(node.settled_at_ns):
+            await self._observer.confirm(node)  # a later close may have been told meanwhile
         blob = self._blob_of(action)
         if blob is None:
             await self._discard(errand, action)
@@ -320,10 +326,10 @@ class Publisher:
 
         def call() -> copying.Committed:
             first, *others = action.slots
-            with self._source.directory(first.parent) as fd, self._fenced(node, action):
+            with self._source.directory(first.parent) as fd, self._fenced(node, action) as check:
                 if whole:
                     copying.flush(path, fd, temp, lambda done_bytes: True, sync=False)
-                made = copying.commit(fd, temp, first.name, path, xattrs)
+                made = copying.commit(fd, temp, first.name, path, xattrs, check)
             for slot in others:
                 self._deeds.link_over(first, slot, temp)
             return made
@@ -347,11 +353,11 @@ class Publisher:
         self._source.health.well()
         self._published(node, action, made)
 
-    def _fenced(self, node: Node, action: Publish) -> AbstractContextManager[None]:
+    def _fenced(self, node: Node, action: Publish) -> AbstractContextManager[Callable[[], None]]:
         """Against a commit by a holder; not for a version that was replaced here meanwhile."""
         is_present = node.life is not None and node.life.version == action.version
         if self._fence is None or not is_present:
-            return contextlib.nullcontext()
+            return contextlib.nullcontext(lambda: None)
         size_bytes = self._tier.status(node.blob).st_size if node.blob is not None else 0
         return self._fence.around_commit(node.settled_at_ns, size_bytes)
 

@@ -290,7 +290,7 @@ async def test_an_owner_that_beats_is_alive_and_says_what_is_done(
     stage.p.hold(stage.source, b"done", b"1", at=1)
     stage.p.hold(stage.source, b"open", b"2", at=2)
     adopting = stage.p.adopting(after_s=60.0)
-    for count in range(200):
+    for count in range(80):
         pulse.beat(stage.source, "owner", "tier", count, WHEN_NS + 2)
         pulse.beat(stage.source, "owner2", "tier", 0, WHEN_NS + 100)
         await adopting.look()
@@ -330,3 +330,22 @@ async def test_two_tiers_of_one_node_beat_apart(stage: Stage) -> None:
     pulse.beat(stage.source, "owner", "new", 2, 901)
     assert pulse.look(stage.source, "owner") != sign
     assert pulse.look(stage.source, "nobody") is None
+
+
+async def test_an_owner_that_was_stopped_looks_again_before_the_rename(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    fence = Fence(stage.source, "owner", 0.2, clock)
+    with fence.around_commit(clock.now_ns(), 1) as check:
+        check()
+        await trio.sleep(0.3)  # a holder may have begun by now
+        with pytest.raises(OSError, match="holder"):
+            check()
+    old_ns = clock.now_ns() - 10**9
+    with pytest.raises(OSError, match="taken over"), fence.around_commit(old_ns, 1) as check:
+        check()
+        monkeypatch.setattr(claims, "LEASE_S", 0.0)
+        taken = claims.take(stage.source, claims.digest_of("owner", old_ns, 1), "p")
+        assert isinstance(taken, claims.Claim)
+        check()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,7 +16,9 @@ from peering import SECRET, address_of, store_at
 from cachexfs.config import Member
 from cachexfs.peers import messages as m
 from cachexfs.peers.greeting import Identity
+from cachexfs.peers.home import Home, Request
 from cachexfs.peers.homes import HOMES, WAIT_S, Homes
+from cachexfs.peers.register import Key
 from cachexfs.peers.server import PeerServer
 
 pytestmark = pytest.mark.trio
@@ -175,3 +178,27 @@ async def test_what_no_honest_node_sends_is_refused(town: Town) -> None:
         assert (await homes.register(1, [bad])).beaten_by == {}
     await homes.register(1, [entry(b"f%d" % i, "a", 1) for i in range(2000)])
     assert await homes.all_in(1) == {}
+
+
+async def test_a_home_that_was_silent_learns_what_was_settled_meanwhile(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await town.start(2)
+    writer, register = town.mount("writer"), town.servers["n0"].home.register
+    await writer.register(1, [entry(b"f", "writer", 1), entry(b"g", "writer", 1)])
+    answer, asked = Home.answer, list[object]()
+
+    def late(home: Home, request: Request, *others: Any) -> m.Message:
+        """It carries everything out, and its answers do not arrive."""
+        asked.append(request)
+        return answer(home, request, *others) if is_heard or home.register is not register else None
+
+    is_heard = False
+    monkeypatch.setattr(Home, "answer", late)
+    with monkeypatch.context() as patch:
+        patch.setattr(register, "forget", lambda *what: None)  # nor is it told
+        await writer.forget(1, [(b"f", 1)])
+    assert writer.is_dead("n0") and register.count_in(Key(VOLUME, 1)) == 2
+    is_heard = True
+    await town.until(lambda: register.count_in(Key(VOLUME, 1)) == 1)
+    assert [e.name for e in (await town.mount("reader").all_in(1)).values()] == [b"g"]

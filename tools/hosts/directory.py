@@ -60,13 +60,13 @@ class Directory:
     def block(self, place: Place) -> None:
         """Every operation waits; a host that is dead cannot mount. Raises `ClusterError`."""
         if is_attached(place):
-            _order(place, [Fault(hang=True)])
+            set_faults(place, [Fault(hang=True)])
         _mark(place).touch()
 
     def unblock(self, place: Place) -> None:
         """What waits goes on. Raises `ClusterError`."""
         if is_attached(place):
-            _order(place, [])
+            set_faults(place, [])
         _mark(place).unlink(missing_ok=True)
 
     def is_blocked(self, place: Place) -> bool:
@@ -86,7 +86,7 @@ def _mark(place: Place) -> Path:
     return place.home / "storage.is-blocked"
 
 
-def _order(place: Place, faults: Sequence[Fault]) -> None:
+def set_faults(place: Place, faults: Sequence[Fault]) -> None:
     """Put faults in force; they are when this returns. Raises `ClusterError`."""
     with _answers(place).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one order at a time, so that its answer is the next line
