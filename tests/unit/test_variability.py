@@ -120,7 +120,7 @@ def sample(place: Place, took_s: float, at_s: float = 0.0) -> Sample:
 
 def findings(captured: list[float], direct: list[float]) -> Findings:
     places: list[tuple[Place, list[float]]] = [
-        ("tmpfs", [0.009, 0.010, 0.011]),
+        ("tmpfs", [0.009, 0.009, 0.010, 0.011, 0.011]),
         ("captured", captured),
         ("direct", direct),
         ("durable", [5.0]),
@@ -138,22 +138,24 @@ def findings(captured: list[float], direct: list[float]) -> Findings:
 
 
 def test_what_was_to_hold_is_held_against_the_figures() -> None:
-    good = findings([0.0095, 0.010, 0.0105], [1.0, 2.0, 9.0])
+    good = findings([0.0095, 0.010, 0.010, 0.010, 0.0105], [1.0, 2.0, 9.0])
     assert [each.held for each in verdicts(good, "bursts", "raw")] == ["yes", "yes", "yes"]
-    slow = findings([0.01, 0.01, 0.5], [1.0, 2.0, 9.0])
+    slow = findings([0.01, 0.01, 0.01, 0.01, 0.5], [1.0, 2.0, 9.0])
     assert [each.held for each in verdicts(slow, "bursts", "raw")][:2] == ["no", "no"]
     varying = findings([0.009, 0.02] * 20, [1.0, 2.0, 9.0])
     assert verdicts(varying, "bursts", "raw")[2].held == "no"
-    one_of_many = findings([0.009, 0.010, 0.0101, 0.0115], [1.0, 2.0, 9.0])
+    one_of_many = findings([0.009, 0.009, 0.0095, 0.010, 0.0117], [1.0, 2.0, 9.0])
     assert verdicts(one_of_many, "bursts", "raw")[2].held == "open"
     assert verdicts(good, "bursts", "torch")[0].held == "no"  # nothing was measured
+    few = findings([0.01, 0.01, 0.011], [1.0, 2.0, 9.0])
+    assert [each.short for each in verdicts(few, "bursts", "raw")] == ["samples"]
 
 
 def test_tables_name_places_and_ratios() -> None:
-    found = findings([0.0095, 0.010, 0.0105], [1.0, 2.0, 9.0])
+    found = findings([0.0095, 0.010, 0.010, 0.010, 0.0105], [1.0, 2.0, 9.0])
     markdown, text = as_markdown(found), as_text(found)
     (line,) = (line for line in markdown.splitlines() if "fsync = captured" in line)
-    figures = "3 | 10.0 ms | 10.0 ms | 10.5 ms | 0.5 ms | 0.050"
+    figures = "5 | 10.0 ms | 10.0 ms | 10.5 ms | 0.4 ms | 0.035"
     assert line == f"| mount, fsync = captured | {figures} | - | - | - | - | - | - |"
     assert "| bursts, raw | 400 | 857 |" in markdown
     assert "fsync = durable" not in markdown  # a single one has no deviation

@@ -64,15 +64,26 @@ def main(
         if earlier is not None:
             findings = msgspec.json.decode(earlier.read_bytes(), type=Findings)
         else:
-            plan = Plan(**{**msgspec.structs.asdict(base), **given})
-            out.mkdir(parents=True, exist_ok=True)
-            _end_in_order()
-            findings = perform(plan, _say)
+            findings = Findings(plan=Plan(**{**msgspec.structs.asdict(base), **given}))
+            _measure(findings, out)
         _write(findings, out, doc)
     except CacheXError as error:
         _say(str(error))
         sys.exit(error.exit_code)
     click.echo(as_text(findings))
+
+
+def _measure(findings: Findings, out: Path) -> None:
+    """What was measured is kept, also when it ends early. Raises `CacheXError`."""
+    out.mkdir(parents=True, exist_ok=True)
+    _end_in_order()
+    try:
+        perform(findings, _say)
+    except CacheXError:
+        if findings.samples:
+            _write(findings, out, None)
+            _say(f"it ended early; what was measured is in {out}")
+        raise
 
 
 def _end_in_order() -> None:

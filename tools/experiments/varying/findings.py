@@ -15,6 +15,8 @@ from tools.experiments.varying.spread import Spread, cv_ratio_interval
 
 LEAST = 2
 """Samples without which a place is left out of a table."""
+ENOUGH = 5
+"""Fast saves without which nothing is said: a bootstrap of fewer draws one time again and again."""
 P99_TIMES, SD_TIMES = 50.0, 100.0
 """By which direct saves are to be worse than those that are captured."""
 
@@ -93,6 +95,9 @@ def verdicts(findings: Findings, profile: Profile, writer: Writer) -> list[Verdi
         return [Verdict("there are samples enough", "no", "a longer run is needed", "samples")]
     direct, captured, tmpfs = spreads["direct"], spreads["captured"], spreads["tmpfs"]
     p99, sd = direct.p99_s / captured.p99_s, direct.sd_s / captured.sd_s
+    counts = (captured.count, tmpfs.count)
+    if min(counts) < ENOUGH:
+        return [Verdict("there are samples enough", "no", f"{min(counts)} fast ones", "samples")]
     least, most = cv_ratio_interval(
         findings.times(profile, writer, "captured"), findings.times(profile, writer, "tmpfs")
     )

@@ -41,10 +41,11 @@ SETTLES_S = 3.0
 Say = Callable[[str], None]
 
 
-def perform(plan: Plan, say: Say) -> Findings:
-    """From nothing to nothing. Raises `CacheXError` for what prevents it."""
-    begin = time.monotonic()
-    findings = Findings(plan=plan, machine=_machine())
+def perform(findings: Findings, say: Say) -> None:
+    """Carry a plan out, from nothing to nothing. Raises `CacheXError` for what prevents it, with
+    what was found until then in `findings`."""
+    begin, plan = time.monotonic(), findings.plan
+    findings.machine = _machine()
     base = {"base": os.environ["CACHEXFS_CLUSTERS"]} if "CACHEXFS_CLUSTERS" in os.environ else {}
     cluster = Cluster(
         nodes=max(LEVELS) + 1, pfs="gluster", ram_bytes=plan.ram_bytes, configure=_configured,
@@ -60,11 +61,9 @@ def perform(plan: Plan, say: Say) -> Findings:
         lanes.warm_up()
         watch.start()
         stack.callback(watch.stop)
+        findings.loads, findings.samples = watch.loads, lanes.samples
         _profiles(findings, lanes, noise, begin, say)
-        findings.loads = watch.loads
-        findings.samples = lanes.samples
     findings.took_s = time.monotonic() - begin
-    return findings
 
 
 def _profiles(findings: Findings, lanes: Lanes, noise: Child, begin: float, say: Say) -> None:
@@ -75,8 +74,8 @@ def _profiles(findings: Findings, lanes: Lanes, noise: Child, begin: float, say:
         say(f"{profile}, for {until - time.monotonic():.0f} s")
         segments = schedule(profile, plan.rate_bits, plan.seed)
         with Weather(cluster, noise, segments, plan.rate_bits) as weather:
+            findings.weather[profile] = weather.segments
             lanes.drive(profile, until)
-        findings.weather[profile] = weather.segments
         time.sleep(SETTLES_S)
 
 
