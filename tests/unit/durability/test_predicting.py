@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cachexfs.control.foresight import Knowledge
@@ -16,7 +17,7 @@ from cachexfs.durability.paths import Traffic
 from cachexfs.errors import UsageError
 from cachexfs.measurements.record import Record
 from tools.experiments.predicting.foreseeing import TARGETS, foresee, way_of
-from tools.experiments.predicting.held import Held, as_table, floor, rows
+from tools.experiments.predicting.held import Held, as_table, claims, floor, rows
 from tools.experiments.predicting.pages import with_table
 from tools.experiments.predicting.replay import DEATHS, Save, lost_in, verdict
 from tools.experiments.predicting.rivals import RIVALS, Timed, guesses
@@ -156,6 +157,15 @@ def test_the_score_beside_the_rivals_and_the_floor() -> None:
     assert row.is_best and not row.is_honest  # all inside: wider than it says
     assert "| steady | durable | 4 | **5.1 %** | 101.0 % |" in as_table([row])
     assert floor([one_held(0, 0, 1.0)]) is None
+
+
+def test_what_is_claimed_is_said_to_be_held_or_not() -> None:
+    made = [
+        msgspec.structs.replace(one_held(i, 0, 1.0 + i / 50), target="returned") for i in range(9)
+    ]
+    (said,) = claims(rows(made))
+    assert said.startswith("- steady: 7.2 % of 9 writes; at most 7.1 %: **not held**; better")
+    assert "predictor: held; the 90 % interval covers 85 to 95 %: held" in said
 
 
 def test_a_log_becomes_forecasts_by_the_size_of_each_write() -> None:

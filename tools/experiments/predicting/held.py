@@ -108,7 +108,25 @@ def as_table(made: Sequence[Row]) -> str:
             f"**{_percent(row.score.mape)}** | {rivals} | {noise} | {inside} | "
             f"{1000 * row.score.pinball_s:.3g} ms |"
         )
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *claims(made)])
+
+
+def claims(made: Sequence[Row]) -> list[str]:
+    """What is claimed of ordinary writes, as they return to their writer, and whether it held."""
+    said = []
+    for row in (row for row in made if row.target == "returned"):
+        what = f"{row.profile}: {_percent(row.score.mape)} of {row.score.forecasts} writes"
+        wanted = [
+            (row.score.mape <= PUBLISHED, f"at most {_percent(PUBLISHED)}"),
+            (row.is_best, "better than every simple predictor"),
+            (row.is_honest, "the 90 % interval covers 85 to 95 %"),
+        ]
+        said.append(f"- {what}; " + "; ".join(f"{text}: {_held(held)}" for held, text in wanted))
+    return said
+
+
+def _held(held: bool) -> str:
+    return "held" if held else "**not held**"
 
 
 def _percent(share: float) -> str:
