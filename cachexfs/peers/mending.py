@@ -125,7 +125,7 @@ class Mender:
     async def _send_all(self, link: PeerLink, todo: list[Node]) -> None:
         small: list[Node] = []
         for node in todo:
-            if not self._has_room(link, node):
+            if not (self._still_lacks(node, link) and _size(node) <= link.free_bytes):
                 continue
             if node.blob is not None and _size(node) < CHUNK_BYTES:
                 small.append(node)
@@ -140,8 +140,9 @@ class Mender:
                 return
         await self._send_small(link, small)
 
-    def _has_room(self, link: PeerLink, node: Node) -> bool:
-        return _size(node) <= link.free_bytes
+    def _still_lacks(self, node: Node, link: PeerLink) -> bool:
+        """Who was away may be back, with all it had."""
+        return _lacks(node, link.name, set(self._partners.living), self._copies)
 
     async def _send_small(self, link: PeerLink, nodes: list[Node]) -> None:
         await _until(lambda: not nodes or not link.behind_bytes, link)  # new data first
@@ -205,15 +206,17 @@ def lacking(nodes: Iterable[Node], partner: str, living: Iterable[str], copies: 
     found = [
         node
         for node in durable
-        if node.life is not None
-        and node.state is State.DURABLE
-        and node.names
-        and node.life.replicas
-        and (node.blob is not None or node.ino in kept)
-        and partner not in node.life.holders()
-        and len(alive & set(node.life.holders())) < copies
+        if (node.blob is not None or node.ino in kept) and _lacks(node, partner, alive, copies)
     ]
     return sorted(found, key=lambda node: (-node.settled_at_ns, node.ino))
+
+
+def _lacks(node: Node, partner: str, alive: set[str], copies: int) -> bool:
+    """Whether a file is durable, once had copies, has too few now, and none at the partner."""
+    life = node.life
+    if life is None or node.state is not State.DURABLE or not node.names or not life.replicas:
+        return False
+    return partner not in life.holders() and len(alive & set(life.holders())) < copies
 
 
 def newest_saves(nodes: Iterable[Node]) -> set[int]:
