@@ -106,7 +106,8 @@ def _write(findings: Findings, out: Path, doc: Path | None) -> None:
     (out / "table.md").write_text(as_markdown(findings) + "\n")
     figure.draw(findings, out / FIGURE)
     if doc is not None:
-        page.write(doc, as_markdown(findings))
+        picture = f"![how long saves took, and the storage host's load]({FIGURE})"
+        page.write(doc, f"{picture}\n\n{as_markdown(findings)}")
         figure.draw(findings, doc.parent / FIGURE)
 
 

@@ -171,7 +171,7 @@ def as_markdown(findings: Findings) -> str:
     columns = [f"{place}: {name}" for place in RATIOS for name in names]
     ratios = [_table(["times less than direct", *columns, "variation, captured / tmpfs", "held"])]
     ratios += [_line(_ratios(findings, *pair, len(names))) for pair in pairs(findings)]
-    return "\n\n".join([_conditions(findings, "\n\n"), "\n".join(figures), "\n".join(ratios)])
+    return "\n\n".join([_conditions(findings, "\n- "), "\n".join(figures), "\n".join(ratios)])
 
 
 RATIOS: tuple[Place, ...] = ("captured", "replicated")
@@ -226,7 +226,7 @@ def pairs(findings: Findings) -> list[tuple[Profile, Writer]]:
 
 def _conditions(findings: Findings, between: str = "\n") -> str:
     plan = findings.plan
-    said = [f"{findings.machine}; {findings.took_s / 60:.0f} minutes, seed {plan.seed}."]
+    said = [f"Machine: {findings.machine}; {findings.took_s / 60:.0f} minutes, seed {plan.seed}."]
     said += [
         f"Storage host, {profile}: link {_mean(load.in_mbit for load in loads):.0f} of "
         f"{plan.rate_bits / 1e6:.0f} Mbit/s used on average (10 % of the seconds under "
@@ -235,7 +235,7 @@ def _conditions(findings: Findings, between: str = "\n") -> str:
         for profile in plan.profiles
         if (loads := findings.load_in(profile))
     ]
-    return between.join(said)
+    return f"{between}{between.join(said)}".strip("\n")
 
 
 def _writer(findings: Findings, profile: Profile, writer: Writer) -> str:
