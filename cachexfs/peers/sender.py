@@ -29,7 +29,7 @@ RETRY_MAX_S = 2.0
 PING_S = 2.0
 """Silence after which the peer is asked whether it is there."""
 ANSWER_S = 10.0
-"""Nothing received and nothing sent for so long: the link is down."""
+"""Nothing received, and nothing sent but pings, for so long: the link is down."""
 DOWN_AFTER_S = 3.0
 """Without a connection for so long a partner is called down; before that, shaky."""
 READERS = 2
@@ -193,7 +193,7 @@ class PeerLink:
         while True:
             silent_s = trio.current_time() - stream.received_at
             if silent_s >= PING_S:
-                await stream.send(m.Ping(0))
+                await stream.probe(m.Ping(0))
             await trio.sleep(PING_S if silent_s >= PING_S else PING_S - silent_s)
 
     async def _watch(self, stream: FrameStream) -> None:

@@ -78,6 +78,11 @@ class FrameStream:
         """Send a frame from memory. Raises one of `BROKEN`."""
         await self.send_all([(message, payload)])
 
+    async def probe(self, message: Message) -> None:
+        """Ask whether the other side is there. That the kernel took it is no sign of that."""
+        async with self._sending:
+            await self._stream.send_all(self._wire.send(message))
+
     async def send_all(self, frames: list[tuple[Message, bytes | memoryview]]) -> None:
         """Send frames from memory with as few system calls as possible; none comes between."""
         async with self._sending:  # before anything is numbered, so that it leaves in that order

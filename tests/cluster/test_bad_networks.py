@@ -86,11 +86,17 @@ class Stage:
         """What the source has at last."""
 
     def save(
-        self, host: Host, path: str, seed: str, size: int = 1000, what: str = "fsync"
+        self,
+        host: Host,
+        path: str,
+        seed: str,
+        size: int = 1000,
+        what: str = "fsync",
+        within_s: float = FSYNC_WITHIN_S,
     ) -> float:
         """A program on a host writes a file; seconds that it took."""
         self.expected[path] = content(seed, size)
-        took_s, _ = self.program(host, what, path, seed, size, within_s=FSYNC_WITHIN_S)
+        took_s, _ = self.program(host, what, path, seed, size, within_s=within_s)
         return took_s
 
     def read(self, host: Host, path: str) -> str:
@@ -275,3 +281,66 @@ def test_a_host_is_stopped_in_the_middle_of_a_checkpoint_and_goes_on(
         f"ckpt/{name}" for name in replicated
     )
     assert {each["result"] for each in stage.adopted()} == {"committed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["cut off", "stopped"])
+def test_a_partner_is_lost_in_the_middle_of_a_transfer_and_comes_back(
+    stage: Stage, how: str
+) -> None:
+    owner, *_ = stage.hosts
+    stage.full(*stage.hosts)
+    stage.save(owner, "deleted", "deleted")
+    partner = stage.holder_of(owner, "deleted")
+    others = [host for host in stage.hosts if host not in (owner, partner)]
+    owner.limit("50mbit")
+    with ThreadPoolExecutor() as pool:
+        # It is sent twice over a link that takes 3 s for it.
+        took_s = pool.submit(stage.save, owner, "big", "big", 16 * MIB, within_s=2 * FSYNC_WITHIN_S)
+        time.sleep(0.5)
+        if how == "stopped":
+            partner.stop()
+        else:
+            stage.cluster.partition(owner.number, partner.number)
+        for host in (owner, *others):
+            assert "deleted" in stage.listed(host)
+        assert took_s.result() < 2 * FSYNC_WITHIN_S
+    owner.limit(None)
+    assert stage.save(owner, "next", "next") < LOOKUP_WITHIN_S
+    owner.exec(["rm", owner.mountpoint / "deleted"])
+    del stage.expected["deleted"]
+    stage.well(owner, *others)
+    time.sleep(2 * ADOPT_S)
+    if how == "stopped":
+        partner.cont()
+    else:
+        stage.cluster.heal(owner.number, partner.number)
+    stage.well(partner)
+    time.sleep(2 * ADOPT_S)  # it holds what was deleted, and was not told
+    stage.settle()
+    assert stage.adopted() == []
+
+
+@pytest.mark.slow
+def test_a_slow_link_is_slow_and_nothing_else_is(stage: Stage) -> None:
+    writer, slow, other, _ = stage.hosts
+    stage.full(*stage.hosts)
+    stage.save(writer, "big", "big", 8 * MIB)
+    slow.limit("20mbit")
+    with ThreadPoolExecutor() as pool:
+        digest = pool.submit(stage.read, slow, "big")
+        for index in range(4):
+            assert stage.save(other, f"of-other-{index}", f"{index}") < LOOKUP_WITHIN_S / 2
+            took_s, _ = stage.program(slow, "read", f"of-other-{index}", within_s=LOOKUP_WITHIN_S)
+            assert took_s < LOOKUP_WITHIN_S / 2
+            assert f"of-other-{index}" in stage.listed(slow)
+        assert digest.result() == stage.read(writer, "big")
+        took = pool.submit(stage.save, slow, "of-slow", "slow", 8 * MIB)
+        for index in range(4):
+            begin = time.monotonic()
+            assert stage.read(slow, f"of-other-{index}") and stage.read(other, "big")
+            assert time.monotonic() - begin < LOOKUP_WITHIN_S
+        assert took.result() < FSYNC_WITHIN_S
+    slow.limit(None)
+    stage.well(*stage.hosts)
+    stage.settle()

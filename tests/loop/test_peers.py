@@ -128,7 +128,7 @@ async def test_an_exchange_whose_answer_is_lost_is_done_once(
 async def test_a_peer_that_freezes_is_left_and_asked_again(
     nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cachexfs.peers.sender.ANSWER_S", 0.6)
+    monkeypatch.setattr("cachexfs.peers.sender.ANSWER_S", 2.0)
     monkeypatch.setattr("cachexfs.peers.sender.PING_S", 0.1)
     with store_at(tmp_path / "store") as store:
         address = await serve(nursery, store)
@@ -438,4 +438,22 @@ async def test_mutual_tls_carries_files_and_turns_away_who_has_no_certificate(
         assert await owner.finish(put(b"big", BIG), put(b"s", b"s")) == ["acked", "acked"]
         assert await held_at(address, ssl_context=client) == {b"big": BIG, b"s": b"s"}
         assert bare.done == [] and bare.link.last_error
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_link_that_carries_nothing_any_more_is_down_though_pings_can_be_sent(
+    nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cachexfs.peers.sender.PING_S", 0.1)
+    monkeypatch.setattr("cachexfs.peers.sender.ANSWER_S", 1.0)
+    with store_at(tmp_path / "store") as store:
+        wire = Wire(await serve(nursery, store))
+        owner = Owner(await wire.start(nursery))
+        nursery.start_soon(owner.link.run)
+        assert await owner.finish(put(b"f", b"f")) == ["acked"]
+        wire._freeze_after = 0
+        owner.link.submit(put(b"g", b"g"))
+        with trio.fail_after(10):  # it connects again, and all of it comes
+            await owner.until(2)
+        assert wire.connections == 2
         nursery.cancel_scope.cancel()
