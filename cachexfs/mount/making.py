@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 
 _OPENS: dict[str, dict[int, int]] = {
     "x86_64": {2: 2, 257: 3},  # open, openat
