@@ -14,7 +14,7 @@ from lazerd.policy.alarms import Alarm, Alarms
 from lazerd.policy.line import Line
 from lazerd.policy.names import Policy
 from lazerd.policy.orders import NEVER, work_left_s
-from lazerd.policy.patience import patience_s
+from lazerd.policy.patience import Elders, patience_s
 from lazerd.policy.promises import Promises
 from lazerd.policy.running import Running
 from lazerd.predict.accuracy import Accuracy
@@ -45,6 +45,7 @@ class Floor:
         self.running = Running(self.order)
         self.leaving: dict[int, Job] = {}
         self.promises = Promises(cluster)
+        self.elders = Elders()
         self.alarms = Alarms()
         self.least_setup_s = NEVER
         """The shortest set-up to expect of any job that ever worked."""
@@ -97,7 +98,15 @@ class Floor:
         self.due.add(job)
 
     def fall_elder(self, job: Job, now_s: float) -> None:
-        """A pending job has waited too long: it goes to the front."""
+        """A pending job has waited too long: it goes to the front, when there is room there."""
+        self.elders.has_waited(job)
+        self._let_elders_in(now_s)
+
+    def _let_elders_in(self, now_s: float) -> None:
+        while (job := self.elders.admit(sum(self.cluster.size), now_s)) is not None:
+            self._to_the_front(job, now_s)
+
+    def _to_the_front(self, job: Job, now_s: float) -> None:
         since_s = job.since_s
         self.unqueue(job, Phase.PENDING)
         job.is_elder = True
@@ -210,6 +219,8 @@ class Floor:
         self.order.learn(job, total_s)
         self.accuracy["work"].observe(job.first_estimate_s, total_s)
         self.end(job)
+        if job.is_elder:
+            self._let_elders_in(now_s)
 
     def end(self, job: Job) -> None:
         """The job is over."""
