@@ -128,16 +128,19 @@ TABLES: tuple[Table, ...] = (
 def _sweep() -> dict[str, Case]:
     """Load by the number of GPUs, set-up, and the least gang: small cells, quickly done."""
     # GPUs for which the work alone is 0.8, 1.0 and 1.2 of what they can do.
+    short, long = (300, 1200, 3600), (1200, 3600, 7200, 14400)
     traces = {
-        "gangs-2": (GANGS, (382, 305, 254)),
-        "gangs-8": (replace(PHILLY, min_gpus=8), (275, 220, 183)),
-        "kalos-x4": (KALOS, (1056, 1024)),
+        "gangs-2": (GANGS, (382, 305, 254), short),
+        "gangs-8": (replace(PHILLY, min_gpus=8), (275, 220, 183), short),
+        "kalos-x4": (KALOS, (1056, 1024), (300, *long)),
+        "kalos-x8": (replace(KALOS, compress=8.0), (1400,), long),
+        "philly": (PHILLY, (384,), (1200,)),
     }
     return {
         f"{name}-{gpus}-{setup}": replace(case, gpus=gpus, setup=f"const:{setup}")
-        for name, (case, sizes) in traces.items()
+        for name, (case, sizes, setups) in traces.items()
         for gpus in sizes
-        for setup in (300, 1200, 3600)
+        for setup in setups
     }
 
 
