@@ -108,10 +108,10 @@ def test_28_torchrun_is_told_of_a_grace_that_is_longer_than_its_own(daemon: Laze
 
 def test_29_30_the_jobs_own_signal_reaches_the_whole_tree(daemon: Lazerd) -> None:
     worker = (
-        "import signal, sys, time\n"
+        "import os, signal, sys, time\n"
+        "saved = f'{sys.argv[1]} saved\\n'.encode()\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "signal.signal(signal.SIGUSR2, lambda *_: (print(sys.argv[1], 'saved', flush=True),"
-        " sys.exit()))\n"
+        "signal.signal(signal.SIGUSR2, lambda *_: (os.write(1, saved), sys.exit()))\n"
         "print(sys.argv[1], 'up', flush=True); time.sleep(60)\n"
     )
     (daemon.directory / "worker.py").write_text(worker)

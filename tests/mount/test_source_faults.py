@@ -449,7 +449,7 @@ def test_sizes_are_not_made_up_while_the_source_fails(
         os.close(fd)
 
 
-def test_mounting_while_the_source_hangs_says_so(
+def test_mounting_while_the_source_hangs_says_so_and_goes_on_without_it(
     ill: tuple[Node, Node], faulty_storage: FaultyStorage
 ) -> None:
     a, _ = ill
@@ -458,10 +458,9 @@ def test_mounting_while_the_source_hangs_says_so(
     a.umount("replicated")
     faulty_storage.set_fault(Fault(hang=True))
     done = run("mount", a.source, a.mountpoint, "-c", a.config, check=False)
-    assert done.returncode == 1 and "has not answered" in done.stderr
+    assert done.returncode == 0 and "has not answered" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     faulty_storage.clear()
-    a.mount()
     assert (a.mountpoint / "file").read_bytes() == b"file"
 
 
