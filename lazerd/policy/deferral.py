@@ -54,9 +54,9 @@ wait, so it counts twice. Against eager SRSF, over nine cells, the mean completi
 with 1, 0.9996 with 2, 0.9974 with 2.5, 0.9987 with 3; the worst cell was 1.016, 1.007, 1.007 and
 1.009. Preemptions fall from 15,145 to 14,222, barren ones from 1,808 to 1,669."""
 GUESSED = Prices(restart=0.5)
-"""Where they are not; chosen by measurement. Against eager 2D-Gittins, without estimates, over Muri 1
-to 4, Philly's gangs and Philly on 384 GPUs with 300 s, the mean completion time was 0.993 with 0.5,
-1.006 with 1 and 1.012 with 2; the worst cell was 1.022, 1.067 and 1.035."""
+"""Where they are not; chosen by measurement. Against eager 2D-Gittins, without estimates, over Muri
+1 to 4, Philly's gangs and Philly on 384 GPUs with 300 s, the mean completion time was 0.993 with
+0.5, 1.006 with 1 and 1.012 with 2; the worst cell was 1.022, 1.067 and 1.035."""
 
 
 def pays_to_wait(safe_in_s: float, lost_s: float) -> bool:
