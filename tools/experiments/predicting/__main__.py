@@ -12,7 +12,18 @@ import click
 import msgspec
 
 from cachexfs.errors import CacheXError
-from tools.experiments.predicting import deaths, figures, held, pages, paths, replay, sweep, writes
+from tools.experiments.predicting import (
+    calibration,
+    deaths,
+    figures,
+    held,
+    pages,
+    paths,
+    replay,
+    sweep,
+    writes,
+)
+from tools.experiments.predicting.foreseeing import TARGETS
 
 _out = click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("predict-results"),
@@ -45,6 +56,20 @@ def writes_(minutes: float | None, quick: bool, out: Path, page: Path | None) ->
     _save(out, {"plan": plan, "rows": rows, "forecasts": made, "busy": log.busy})
     figures.draw_writes(out / "figure.png", made, rows, log.busy)
     _finish("writes", held.as_table(rows), out, page)
+
+
+@main.command("calibrated")
+@click.argument("results", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+def calibrated_(results: Path) -> None:
+    """The forecasts in a results.json of `writes`, each corrected by those before it."""
+    made = msgspec.json.decode(results.read_bytes(), type=_Forecasts).forecasts
+    click.echo(calibration.as_table(made, TARGETS))
+
+
+class _Forecasts(msgspec.Struct):
+    """What is read of it."""
+
+    forecasts: list[held.Held]
 
 
 @main.command("paths")
