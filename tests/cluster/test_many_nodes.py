@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cachexfs.demo.faults import Fault
-from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, listed, nodes, run
+from tests.cluster_of_nodes import eventually, listed, run
+from tests.three_nodes import Cluster, three_nodes
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 MIB = 1 << 20
@@ -20,31 +20,10 @@ STALE_S = 1.3
 """Beyond `attributes.TIMEOUT_S`: the kernel may go on for so long with what it has seen."""
 
 
-class Cluster:
-    """Three nodes, and the storage below their source."""
-
-    def __init__(self, storage: FaultyStorage, made: list[Node]) -> None:
-        self.storage = storage
-        self.a, self.b, self.c = made
-
-    def everywhere(self, path: str) -> list[Path]:
-        return [node.mountpoint / path for node in (self.a, self.b, self.c)]
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    base = tmp_path_factory.mktemp("many")
-    backing, source = base / "backing", base / "source"
-    backing.mkdir()
-    source.mkdir()
-    extra = '[mount]\nfsync = "captured"\n[ram]\nlimit = "256MiB"\n'
-    with FaultyStorage(backing, source) as storage, nodes(base, "abc", source, extra) as made:
-        for node in made:
-            node.start_peer()
-        for node in made:
-            node.mount()
-        yield Cluster(storage, made)
-        storage.clear()
+    with three_nodes(tmp_path_factory.mktemp("many"), "captured", "2s") as made:
+        yield made
 
 
 @pytest.fixture

@@ -12,39 +12,18 @@ from pathlib import Path
 import pytest
 
 from cachexfs.demo.faults import Fault
-from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, nodes, run
+from tests.cluster_of_nodes import Node, eventually, run
+from tests.three_nodes import Cluster, three_nodes
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 MIB = 1 << 20
 FILES = {"small": 1000, "empty": 0, "large": 9 * MIB + 5}
 
 
-class Cluster:
-    """Three nodes, and the storage below their source."""
-
-    def __init__(self, storage: FaultyStorage, made: list[Node]) -> None:
-        self.storage = storage
-        self.nodes = {node.name: node for node in made}
-        self.a = made[0]
-
-    def others_than(self, *names: str) -> list[Node]:
-        return [node for name, node in self.nodes.items() if name not in names]
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    backing, source = tmp_path / "backing", tmp_path / "source"
-    backing.mkdir()
-    source.mkdir()
-    extra = '[mount]\nfsync = "captured"\npfs_timeout = "0.5s"\n[ram]\nlimit = "256MiB"\n'
-    with FaultyStorage(backing, source) as storage, nodes(tmp_path, "abc", source, extra) as made:
-        for node in made:
-            node.start_peer()
-        for node in made:
-            node.mount()
-        yield Cluster(storage, made)
-        storage.clear()
+    with three_nodes(tmp_path, "captured") as made:
+        yield made
 
 
 def save(node: Node) -> dict[str, bytes]:
@@ -57,11 +36,6 @@ def save(node: Node) -> dict[str, bytes]:
     node.wait("durable")
     eventually(lambda: all(file["replicas"] for file in node.ls()), "the copies")
     return content
-
-
-def partner(node: Node) -> str:
-    (name,) = {name for file in node.ls() for name in file["replicas"]}
-    return str(name)
 
 
 def held_at(node: Node, name: str) -> bool:
@@ -81,7 +55,7 @@ def test_what_only_a_memory_has_comes_back_on_another_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     content = save(cluster.a)
-    lost = cluster.nodes[partner(cluster.a)]
+    lost = cluster.partner()
     (other,) = cluster.others_than("a", lost.name)
     with cluster.storage.fault(Fault(hang=True)):
         lost.stop_peer(signal.SIGKILL)
@@ -95,7 +69,7 @@ def test_copies_of_durable_files_are_made_again_at_another_member(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     content = save(cluster.a)
-    lost = cluster.nodes[partner(cluster.a)]
+    lost = cluster.partner()
     (other,) = cluster.others_than("a", lost.name)
     lost.stop_peer(signal.SIGKILL)
     eventually(lambda: held_at(cluster.a, other.name), "the copies")
@@ -109,7 +83,7 @@ def test_a_partner_that_lost_its_store_gets_the_durable_files_again(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     content = save(cluster.a)
-    lost = cluster.nodes[partner(cluster.a)]
+    lost = cluster.partner()
     lost.stop_peer(signal.SIGKILL)
     shutil.rmtree(lost.store)
     lost.start_peer()
@@ -126,7 +100,7 @@ def test_what_is_not_in_memory_any_more_is_brought_from_the_source(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     content = save(cluster.a)
-    lost = cluster.nodes[partner(cluster.a)]
+    lost = cluster.partner()
     (other,) = cluster.others_than("a", lost.name)
     os.chmod(cluster.a.mountpoint / "ckpt" / "large", 0o640)
     cluster.a.wait("durable")

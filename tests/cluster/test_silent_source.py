@@ -12,41 +12,18 @@ from pathlib import Path
 import pytest
 
 from cachexfs.demo.faults import Fault
-from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, nodes, run
+from tests.cluster_of_nodes import Node, eventually, run
+from tests.three_nodes import Cluster, three_nodes
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 MIB = 1 << 20
 HANGS = Fault(hang=True)
 
 
-class Cluster:
-    """Three nodes, and the storage below their source."""
-
-    def __init__(self, storage: FaultyStorage, made: list[Node]) -> None:
-        self.storage = storage
-        self.nodes = made
-        self.a, self.b, self.c = made
-
-    def partner(self) -> Node:
-        """Who has the copies of what `a` wrote."""
-        (name,) = {name for file in self.a.ls() for name in file["replicas"]}
-        return next(node for node in self.nodes if node.name == name)
-
-
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    backing, source = tmp_path / "backing", tmp_path / "source"
-    backing.mkdir()
-    source.mkdir()
-    extra = '[mount]\nfsync = "captured"\npfs_timeout = "0.5s"\n[ram]\nlimit = "256MiB"\n'
-    with FaultyStorage(backing, source) as storage, nodes(tmp_path, "abc", source, extra) as made:
-        for node in made:
-            node.start_peer()
-        for node in made:
-            node.mount()
-        yield Cluster(storage, made)
-        storage.clear()
+    with three_nodes(tmp_path, "captured") as made:
+        yield made
 
 
 def read(path: Path) -> bytes:

@@ -10,34 +10,16 @@ from pathlib import Path
 import pytest
 
 from cachexfs.demo.faults import Fault
-from cachexfs.demo.faulty_storage import FaultyStorage
-from tests.cluster_of_nodes import Node, eventually, nodes, run
+from tests.cluster_of_nodes import eventually, run
+from tests.three_nodes import Cluster, three_nodes
 
 pytestmark = [pytest.mark.root, pytest.mark.fuse]
 
 
-class Cluster:
-    """Three nodes, and the storage below their source."""
-
-    def __init__(self, storage: FaultyStorage, made: list[Node]) -> None:
-        self.storage = storage
-        self.a, self.b, self.c = made
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    base = tmp_path_factory.mktemp("told")
-    backing, source = base / "backing", base / "source"
-    backing.mkdir()
-    source.mkdir()
-    extra = '[mount]\nfsync = "replicated"\npfs_timeout = "0.5s"\n[ram]\nlimit = "256MiB"\n'
-    with FaultyStorage(backing, source) as storage, nodes(base, "abc", source, extra) as made:
-        for node in made:
-            node.start_peer()
-        for node in made:
-            node.mount()
-        yield Cluster(storage, made)
-        storage.clear()
+    with three_nodes(tmp_path_factory.mktemp("told"), "replicated") as made:
+        yield made
 
 
 def from_stores(cluster: Cluster, to: Path, prefix: str) -> Path:
