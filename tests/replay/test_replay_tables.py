@@ -38,7 +38,7 @@ def test_the_cells_are_those_that_must_be_shown() -> None:
     assert {(case.gpus, case.setup) for case in philly} == {
         (gpus, f"const:{setup}") for gpus in (384, 512) for setup in (60, 300, 1200)
     }
-    assert len(CELLS) == 14 and len(SWEEP) == 24
+    assert len(CELLS) == 14 and len(SWEEP) == 33
 
 
 def test_only_what_stands_between_the_marks_is_replaced(tmp_path: Path) -> None:
