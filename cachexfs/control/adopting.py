@@ -26,6 +26,7 @@ from cachexfs.ram.node import ROOT, Node, Signature
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
 from cachexfs.ram.tree import Tree
+from cachexfs.ram.writing import write_all
 from cachexfs.recovery import AlreadyThere, SinkRefused, open_holders, recover
 from cachexfs.tracker import Tracker
 
@@ -273,9 +274,7 @@ class TreeWriter:
     async def write_at(self, offset: int, data: bytes) -> None:
         """One chunk."""
         await self._sink.make_room(len(data))
-        done = 0
-        while done < len(data):
-            done += os.pwrite(self._fd, memoryview(data)[done:], offset + done)
+        write_all(self._fd, offset, data)
 
     async def finish(self) -> None:
         """The content is whole."""

@@ -16,6 +16,7 @@ from cachexfs.ram.attributes import Changes, apply, owned
 from cachexfs.ram.node import Node
 from cachexfs.ram.room import HIGH_WATER
 from cachexfs.ram.tier import Tier
+from cachexfs.ram.writing import write_all
 
 log = logging.getLogger(__name__)
 
@@ -77,12 +78,6 @@ class Restorer:
                 data = await self._source.read(fd, offset, min(CHUNK_BYTES, size_bytes - offset))
                 if chunk_crc(data) != crc_at(node.crcs, index):
                     raise OSError("the shared file system has other content")
-                _write(target, offset, data)
+                write_all(target, offset, data)
         finally:
             os.close(fd)
-
-
-def _write(fd: int, offset: int, data: bytes) -> None:
-    done = 0
-    while done < len(data):
-        done += os.pwrite(fd, memoryview(data)[done:], offset + done)

@@ -26,36 +26,32 @@ _LONGEST_PATH_BYTES = 4096
 
 def is_making(pid: int) -> bool:
     """Whether a thread waits in an open(2) that makes a file or empties it, whichever it finds."""
-    if not pid:
-        return False
-    try:
-        fd = os.open(f"/proc/{pid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        line = os.read(fd, _LARGEST_BYTES)
-    except OSError:
-        return False
-    finally:
-        os.close(fd)
-    return means_making(line.decode(), _MACHINE)
+    return bool(pid) and means_making(_call_of(pid), _MACHINE)
 
 
 def is_made_as(pid: int, name: bytes) -> bool:
     """Whether that file is to be called so; else this may be a directory on the way to it."""
+    address = _path_in(_call_of(pid), _MACHINE)
     try:
-        call = os.open(f"/proc/{pid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            line = os.read(call, _LARGEST_BYTES).decode()
-        finally:
-            os.close(call)
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return is_last(name, _text_at(memory, _path_in(line, platform.machine())))
+            return is_last(name, _text_at(memory, address))
         finally:
             os.close(memory)
     except (OSError, OverflowError):
         return False
+
+
+def _call_of(pid: int) -> str:
+    """The line of /proc/PID/syscall; empty where it cannot be read."""
+    try:
+        fd = os.open(f"/proc/{pid}/syscall", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, _LARGEST_BYTES).decode()
+        finally:
+            os.close(fd)
+    except OSError:
+        return ""
 
 
 def is_last(name: bytes, path: bytes) -> bool:
@@ -75,20 +71,24 @@ def _text_at(memory: int, address: int) -> bytes:
 
 def _path_in(line: str, machine: str) -> int:
     """Where the path lies of the call in a line of /proc/PID/syscall; 0 when there is none."""
-    words = line.split()
-    call = int(words[0]) if words and words[0].isdecimal() else -1
-    place = _OPENS.get(machine, {}).get(call, 0)
-    return int(words[place - 1], 16) if 1 < place < len(words) else 0
+    words, place = _flags_place(line, machine)
+    return int(words[place - 1], 16) if place > 1 else 0
 
 
 def means_making(line: str, machine: str) -> bool:
     """The same of a line of /proc/PID/syscall. With O_EXCL it matters what is there."""
-    words = line.split()
-    if not words or not words[0].isdecimal():  # "running", or "-1" between calls
-        return False
-    place = _OPENS.get(machine, {}).get(int(words[0]))
-    if place is None or len(words) <= place:
+    words, place = _flags_place(line, machine)
+    if not place:
         return False
     flags = int(words[place], 16)
     writes = flags & os.O_ACCMODE != os.O_RDONLY
     return writes and flags & _WANTED == _WANTED and not flags & os.O_EXCL
+
+
+def _flags_place(line: str, machine: str) -> tuple[list[str], int]:
+    """The words of the line, and which of them has an open's flags; 0: it is no open."""
+    words = line.split()
+    if not words or not words[0].isdecimal():  # "running", or "-1" between calls
+        return words, 0
+    place = _OPENS.get(machine, {}).get(int(words[0]), 0)
+    return words, place if place < len(words) else 0

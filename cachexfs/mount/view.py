@@ -147,10 +147,7 @@ class View:
             status, trouble = await self._on_source(slot, self._patience_s(slot, pid))
         except _Busy:
             return await self._as_seen(slot)
-        remote = None
-        if self._elsewhere is not None:
-            found = status is not None
-            remote = await self._elsewhere.find(self.node(parent), name, on_source=found)
+        remote = await self._told(slot, on_source=status is not None)
         if ours := self._ours(slot):  # it was created or removed while we asked
             return ours
         if trouble is None:
@@ -196,20 +193,22 @@ class View:
         status = (self._tree.seen(slot.parent) or {}).get(slot.name)
         if status is not None and (directory := self._directory(status)) is not None:
             return Found(directory, None)
-        remote = None
-        if self._elsewhere is not None:
-            remote = await self._elsewhere.find(self.node(slot.parent), slot.name, on_source=False)
+        remote = await self._told(slot, on_source=False)
         if ours := self._ours(slot):
             return ours
         if remote is not None:
             return await self._at_another_node(slot, remote, None)
         raise answer(errno.ENOENT)
 
+    async def _told(self, slot: Slot, *, on_source: bool) -> Remote | None:
+        """What other nodes say of a name now."""
+        if self._elsewhere is None:
+            return None
+        return await self._elsewhere.find(self.node(slot.parent), slot.name, on_source=on_source)
+
     async def _in_one_of_ours(self, slot: Slot) -> Found:
         """A name in a directory that is still to be made there: other nodes may make it too."""
-        remote = None
-        if self._elsewhere is not None:
-            remote = await self._elsewhere.find(self.node(slot.parent), slot.name, on_source=False)
+        remote = await self._told(slot, on_source=False)
         if ours := self._ours(slot):
             return ours
         if remote is None or remote.kind == "directory":

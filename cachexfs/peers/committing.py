@@ -20,6 +20,7 @@ from cachexfs.durability.checksum import CHUNK_BYTES, chunk_count, chunk_crc, cr
 from cachexfs.peers import paths
 from cachexfs.peers.messages import Replica
 from cachexfs.ram.attributes import Changes, apply, owned
+from cachexfs.ram.writing import write_all
 
 Result = Literal["committed", "there", "superseded", "overtaken", "no directory", "damaged"]
 """What came of it. All but "overtaken" are final."""
@@ -82,9 +83,7 @@ def _copy(content: int, target: int, replica: Replica, claim: Claim) -> bool:
         data = os.pread(content, CHUNK_BYTES, index * CHUNK_BYTES)
         if chunk_crc(data) != crc_at(replica.crcs, index):
             return False
-        done = 0
-        while done < len(data):
-            done += os.pwrite(target, memoryview(data)[done:], index * CHUNK_BYTES + done)
+        write_all(target, index * CHUNK_BYTES, data)
         if index % 16 == 15:
             claim.is_ours()  # it lives while work goes on
     return True

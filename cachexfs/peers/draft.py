@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
 from cachexfs.ram import writeback
+from cachexfs.ram.writing import write_all
 
 SUFFIX = ".draft"
 
@@ -43,9 +44,8 @@ class Draft:
 
     def write(self, index: int, data: memoryview) -> None:
         """Keep one whole chunk."""
-        offset, done = index * CHUNK_BYTES, 0
-        while done < len(data):
-            done += os.pwrite(self._fd, data[done:], offset + done)
+        offset = index * CHUNK_BYTES
+        write_all(self._fd, offset, data)
         writeback.start(self._fd, offset, len(data))
         self.crcs[index] = chunk_crc(data)
 

@@ -32,6 +32,7 @@ from cachexfs.ram.node import Node
 from cachexfs.ram.remote import Remote
 from cachexfs.ram.room import Room
 from cachexfs.ram.tier import Tier
+from cachexfs.ram.writing import write_all
 
 LIMITS_S = (2.0, 10.0)
 """How long one that has a chunk may send nothing of it, in a first round and in a second one."""
@@ -148,9 +149,7 @@ class Fetching:
         file = await self._file(node)
         os.ftruncate(target, file.replica.size_bytes)
         for offset in range(0, file.replica.size_bytes, CHUNK_BYTES):
-            data, done = await self.read(node, offset, CHUNK_BYTES), 0
-            while done < len(data):
-                done += os.pwrite(target, memoryview(data)[done:], offset + done)
+            write_all(target, offset, await self.read(node, offset, CHUNK_BYTES))
 
     async def find_replica(self, node: Node) -> bool:
         """Whether members hold what the shared file system has of a file and does not give."""

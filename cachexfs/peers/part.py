@@ -12,6 +12,7 @@ from pathlib import Path
 from cachexfs.durability.checksum import CHUNK_BYTES, Chunk, chunk_count, chunk_crc, chunks, crc_at
 from cachexfs.peers.messages import Replica
 from cachexfs.ram import writeback
+from cachexfs.ram.writing import write_all
 
 
 class Part:
@@ -58,9 +59,7 @@ class Part:
         length = min(CHUNK_BYTES, self.replica.size_bytes - offset)
         if not self._is_right(Chunk(index, offset, length), data):
             return False
-        done = 0
-        while done < length:
-            done += os.pwrite(self._fd, data[done:], offset + done)
+        write_all(self._fd, offset, data)
         writeback.start(self._fd, offset, length)
         self.missing.discard(index)
         return True

@@ -19,6 +19,7 @@ from cachexfs.ram import writeback
 from cachexfs.ram.attributes import Changes, apply, like, read_xattrs
 from cachexfs.ram.node import Origin, Signature
 from cachexfs.ram.tier import data_ranges
+from cachexfs.ram.writing import write_all
 
 log = logging.getLogger(__name__)
 
@@ -170,9 +171,7 @@ def _copy_chunk(source: int, target: int, chunk: _Range, buffer: memoryview) -> 
     a page that is gone would end the process (SIGBUS).
     """
     part = _read(source, chunk, buffer)
-    done = 0
-    while done < len(part):
-        done += os.pwrite(target, part[done:], chunk.begin + done)
+    write_all(target, chunk.begin, part)
     writeback.start(target, chunk.begin, len(part))
     return chunk_crc(part)
 

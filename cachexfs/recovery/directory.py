@@ -20,6 +20,7 @@ import trio
 from cachexfs.durability.checksum import CHUNK_BYTES, chunk_crc
 from cachexfs.peers import paths
 from cachexfs.peers.messages import Replica
+from cachexfs.ram.writing import write_all
 from cachexfs.recovery.ports import AlreadyThere, SinkRefused
 
 T = TypeVar("T")
@@ -153,7 +154,7 @@ class DirectoryWriter:
 
     async def write_at(self, offset: int, data: bytes) -> None:
         """One chunk."""
-        await self._sink.in_thread(partial(_write_all, self._fd, offset, data))
+        await self._sink.in_thread(partial(write_all, self._fd, offset, data))
 
     async def finish(self) -> None:
         """On disk, with its attributes, then under its name."""
@@ -246,9 +247,3 @@ def _crcs_of(fd: int) -> bytes:
 
 def _temporary_name() -> bytes:
     return b".cachexfs-" + secrets.token_hex(8).encode()
-
-
-def _write_all(fd: int, offset: int, data: bytes) -> None:
-    view, done = memoryview(data), 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done:], offset + done)
