@@ -136,6 +136,7 @@ def _compose(
     publisher = Publisher(tree, tier, sums, journal, source, tracker, tag=epoch, fence=fence)
     replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, landmark)
     tracker.publisher, tracker.replicator = publisher, replicator
+    tree.is_spoken_of = publisher.has_pending
     ways = _ways(config, keeper, tree, replicator)
     tracker.ways = ways
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)

@@ -36,6 +36,13 @@ _SOURCE_BIT = 1 << 61
 the same after a restart; those that we give out ourselves stay below it."""
 
 
+_NUMBERS = "numbers"
+"""Key in the journal: every inode number below this one may have been given out."""
+
+_BLOCK = 1024
+"""Inode numbers that are reserved at a time, so that making a file does not write this down."""
+
+
 class Binding(NamedTuple):
     """What a name stands for, and the ledger entry after which the source agrees."""
 
@@ -65,12 +72,16 @@ class Tree:
         self._noting: dict[int, list[dict[bytes, os.stat_result | None]]] = {}
         for slot, ino, seq in journal.bindings():
             self._bindings.setdefault(slot.parent, {})[slot.name] = Binding(ino, seq)
-        ours = [ino for ino in self.nodes if ino < _SOURCE_BIT]
-        self._next_ino = max([ROOT, *ours]) + 1
+        ours = [ino + 1 for ino in self.nodes if ino < _SOURCE_BIT]
+        self._next_ino = max([ROOT + 1, *ours, int(journal.get(_NUMBERS) or 0)])
+        self._reserved = self._next_ino
         self._remote = {n.remote.identity: n.ino for n in self.nodes.values() if n.remote}
         self.on_binding: Callable[[Slot, bool], None] = lambda slot, is_other: None
         """Called after a binding was set or released, with whether its name stands for something
         else than before."""
+        self.is_spoken_of: Callable[[int], bool] = lambda ino: False
+        """Whether the ledger still has something to do for an inode number, whose node may be
+        forgotten by now."""
         self.nodes.setdefault(ROOT, Node(ino=ROOT, kind="directory"))
 
     @property
@@ -90,10 +101,19 @@ class Tree:
 
     def new(self, kind: Kind, slot: Slot | None = None) -> Node:
         """A node of our own; it is journaled by `save`."""
-        node = Node(ino=self._next_ino, kind=kind, names={slot} if slot else set())
-        self._next_ino += 1
+        node = Node(ino=self._unused_number(), kind=kind, names={slot} if slot else set())
         self.nodes[node.ino] = node
         return node
+
+    def _unused_number(self) -> int:
+        """A number that no node ever had. The ledger, the kernel and the peers may still speak of
+        nodes that are forgotten here: what is meant for one of them must not reach another one."""
+        number, self._next_ino = self._next_ino, self._next_ino + 1
+        if number + _BLOCK // 2 > self._reserved:  # early: the transaction may be rolled back
+            upto = number + _BLOCK
+            self._journal.set(_NUMBERS, str(upto))
+            self._journal.after_commit(lambda: setattr(self, "_reserved", upto))
+        return number
 
     def known_as(self, origin: Origin) -> Node | None:
         """The node of an object on the shared file system, if it has one."""
@@ -185,7 +205,8 @@ class Tree:
 
     def _reflected_ino(self, origin: Origin) -> int:
         ino = _SOURCE_BIT | (origin.ino & (_SOURCE_BIT - 1))
-        while ino in self.nodes:  # the same inode number on another device below the source
+        # The same number on another device below the source, or of what stood there before.
+        while ino in self.nodes or self.is_spoken_of(ino):
             ino += 1
         return ino
 

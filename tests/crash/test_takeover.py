@@ -102,10 +102,6 @@ def test_no_program_notices_a_restart(tmp_path: Path) -> None:
         assert "died" not in a.log
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="a known defect, cause not found: on a busy machine a file is lost in one run of six",
-)
 def test_a_kill_during_restart_changes_nothing(linked: Node) -> None:
     rng = random.Random(SEED)
     troop = Troop.of(linked, ("small", "append"), 4, SEED)

@@ -312,6 +312,20 @@ async def test_a_daemon_that_takes_over_tells_libfuse_and_not_the_kernel() -> No
         assert codec.reply_unique(await bench.at_kernel())[1] == 4 | codec.RESEND_BIT
 
 
+async def test_a_daemon_that_takes_over_reads_nothing_before_it_asked_for_all_again() -> None:
+    # What it had read by then would come once more, and be carried out twice.
+    init = request(Opcode.INIT, 2, INIT_BODY)
+    async with running(saved_init=init) as bench:
+        bench.kernel.send(request(Opcode.GETATTR, 4, bytes(16)))
+        assert await bench.at_libfuse() == init
+        await trio.sleep(0.02)
+        with pytest.raises(BlockingIOError):
+            bench.libfuse.recv(1 << 21)
+        bench.libfuse.send(codec.answer(2, INIT_ANSWER))
+        assert await bench.at_kernel() == codec.resend()
+        assert codec.header(await bench.at_libfuse()).unique == 4
+
+
 async def test_an_open_of_an_inode_with_a_backing_file_goes_past_the_daemon() -> None:
     async with running() as bench:
         bench.backings[42] = 3

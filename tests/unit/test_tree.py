@@ -36,13 +36,36 @@ def test_a_tree_is_the_same_when_it_is_opened_again(path: Path, tree: Tree) -> N
     tree.unbind(Slot(ROOT, b"old"), node)
     journal = Journal(path)
     again = Tree(journal)
-    journal.close()
     assert again.nodes[node.ino] == node
     assert again.path_of(again.nodes[node.ino]) == b"run/\xffname"
     assert again.binding(Slot(directory.ino, b"\xffname")) == (node.ino, 3)
     assert again.binding(Slot(ROOT, b"old")) == (GONE, None)
     assert again.known_as(Origin(1, 1 << 62 | 5)) == directory
     assert again.new("file").ino > node.ino
+    journal.close()
+
+
+def test_a_number_is_never_given_out_again_also_not_by_the_next_daemon(
+    path: Path, tree: Tree
+) -> None:
+    # The ledger, the peers and the kernel may still speak of a node that is forgotten here: a file
+    # that got its number was published in its place, and then taken to be published.
+    given = set()
+    for _ in range(3):
+        again = Tree(Journal(path))
+        for _ in range(5):
+            node = again.new("file")
+            assert node.ino not in given
+            given.add(node.ino)
+            again.save(node)
+            again.drop(node)
+
+
+def test_a_number_of_the_source_that_the_ledger_still_touches_is_not_reused(tree: Tree) -> None:
+    old = tree.reflect(Origin(1, 5), "file", Slot(ROOT, b"old"))
+    tree.drop(old)
+    tree.is_spoken_of = lambda ino: ino == old.ino
+    assert tree.reflect(Origin(1, 5), "file", Slot(ROOT, b"new")).ino != old.ino
 
 
 def test_a_binding_goes_with_its_entry_only(tree: Tree) -> None:

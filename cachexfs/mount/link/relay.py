@@ -124,6 +124,7 @@ class Relay:
         # The kernel counts a message's pages about twice.
         self._largest_write = max(4096, min(1 << 20, room // 2 - 8192) // 4096 * 4096)
         self._init_unique: int | None = None
+        self._has_begun = trio.Event()
         self._opening: dict[int, tuple[int, int]] = {}
         self._unhandled: set[int] = set()
         self._is_waiting = False
@@ -158,7 +159,10 @@ class Relay:
             if self._saved_init is not None:
                 self._replay_init(self._saved_init)
                 nursery.start_soon(self._wait_for_replies)
+            else:
+                self._has_begun.set()
             task_status.started()
+            await self._has_begun.wait()
             await self._upwards(nursery)
             nursery.cancel_scope.cancel()
         self._ended()
@@ -284,6 +288,7 @@ class Relay:
         if self._saved_init is not None:  # to which the daemon before has replied the same
             with contextlib.suppress(OSError):  # unmounted meanwhile; reading will say so
                 device.ask_again(self._device)
+            self._has_begun.set()  # what was read before would come again, and be done twice
             return
         codec.accept(reply, taken, self._largest_write)
         self._write(bytes(reply))
