@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -124,10 +124,10 @@ class Node:
         path.write_text("\n".join(lines) + "\n")
         return path
 
-    def start_peer(self) -> None:
-        """Start the replica store."""
+    def start_peer(self, under: Sequence[str] = ()) -> None:
+        """Start the replica store; `under` is the command that starts its command."""
         reader, writer = os.pipe()
-        command = [sys.executable, "-m", "cachexfs", "peer", "-c", str(self.config)]
+        command = [*under, sys.executable, "-m", "cachexfs", "peer", "-c", str(self.config)]
         with (self.home / "peer.log").open("ab") as log:
             self.peer_process = subprocess.Popen(
                 [*command, "-f", "--ready-fd", str(writer)],

@@ -13,6 +13,7 @@ claims.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -38,6 +39,7 @@ LOOK_EVERY_S = 1.0
 REMEMBERED = 200
 """Adopted files that are kept for `status`."""
 FILE_NAME = "adopted.json"
+_MAY_NOT = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class Adoption:
         self._adopt_after_s = adopt_after_s
         self._limiter = limiter
         self._begun_at_s = 0.0
+        self._said: dict[str, str] = {}
         self._suspicion = Suspicion(adopt_after_s, self._in_thread)
 
     async def run(self) -> None:
@@ -98,7 +101,7 @@ class Adoption:
         try:
             is_dead = await self._suspicion.is_dead(owner, volume, self._silent_s(owner))
         except (OSError, ValueError) as error:
-            log.warning("nothing of %s is committed yet: %s", owner, error)
+            self._say(owner, f"nothing of {owner} is committed yet: {error}")
             return
         done_before_ns = self._suspicion.done_before_ns(owner, volume)
         for replica in replicas:
@@ -123,11 +126,18 @@ class Adoption:
             try:
                 result = await self._adopt(candidate)
             except (OSError, Refusal) as error:
-                log.warning("%r of %s is not committed yet: %s", replica.path, owner, error)
+                text = f"{replica.path!r} of {owner} is not committed yet: {error}"
+                self._say(owner, text + _advice(error))
                 return
             if result is None:
                 return
             await self._finish(candidate, result)
+
+    def _say(self, owner: str, text: str) -> None:
+        """It is tried again each second, and said again only when it is something else."""
+        if self._said.get(owner) != text:
+            self._said[owner] = text
+            log.warning(text)
 
     async def _adopt(self, candidate: _Candidate) -> Result | None:
         """What came of one replica; None for nothing yet. Raises OSError, `Refusal`."""
@@ -201,7 +211,10 @@ class Adoption:
             homes = self._homes_of(replica.volume)
             if homes is not None and replica.parent:
                 await homes.forget(replica.parent, [(name, candidate.stamp)])
-        await self._in_thread(partial(self._note, replica, result))
+        try:
+            await self._in_thread(partial(self._note, replica, result))
+        except OSError as error:
+            self._say("", f"what was adopted cannot be noted for `cachexfs status`: {error}")
 
     def _note(self, replica: m.Replica, result: Result) -> None:
         """For `cachexfs status`, which asks no peer."""
@@ -223,6 +236,13 @@ class Adoption:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, limiter=self._limiter)
+
+
+def _advice(error: OSError | Refusal) -> str:
+    may_not = isinstance(error, OSError) and error.errno in _MAY_NOT
+    return (
+        "; this peer may not write there (docs/systemd.md, adopt.conf.example)" if may_not else ""
+    )
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -103,6 +104,32 @@ async def test_one_commits_and_the_other_finds_it_done(stage: Stage) -> None:
     assert (found.st_mode & 0o777, found.st_mtime_ns) == (0o640, WHEN_NS + 1)
     results = sorted([stage.p.results["f"], stage.q.results["f"]])
     assert results == ["committed", "there"] and not stage.left_over
+
+
+async def test_a_note_that_cannot_be_written_ends_nothing(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.hold(b"f", SMALL)
+    stage.p.note.mkdir()
+    await stage.p.adoption.look()
+    assert (stage.source / "f").read_bytes() == SMALL
+    assert not stage.p.store.not_durable()
+    assert "what was adopted cannot be noted for `cachexfs status`" in caplog.text
+
+
+async def test_a_holder_that_may_not_write_says_so_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.hold(b"f", SMALL)
+    with monkeypatch.context() as patched:
+        patched.setattr(claims, "os", FailingOs(1, OSError(errno.EROFS, "Read-only file system")))
+        await stage.p.adoption.look()
+    monkeypatch.setattr(claims, "os", FailingOs(1, OSError(errno.EROFS, "Read-only file system")))
+    await stage.p.adoption.look()
+    assert caplog.text.count("is not committed yet") == 1
+    assert "docs/systemd.md" in caplog.text
+    await stage.p.adoption.look()  # and it goes on trying
+    assert (stage.source / "f").read_bytes() == SMALL
 
 
 class FailingOs:

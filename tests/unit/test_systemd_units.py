@@ -76,7 +76,7 @@ def test_systemd_finds_no_fault(installed: Path, unit: str) -> None:
 
 
 @needs_systemd
-@pytest.mark.parametrize("name", ["store", "network"])
+@pytest.mark.parametrize("name", ["store", "network", "adopt"])
 def test_systemd_finds_no_fault_with_the_examples(installed: Path, name: str) -> None:
     drop_ins = installed / "cachexfs-peer.service.d"
     drop_ins.mkdir()
