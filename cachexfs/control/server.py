@@ -7,22 +7,21 @@ use up the daemon's descriptors.
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from cachexfs.client import short_path
 from cachexfs.errors import CacheXError
+from cachexfs.listening import accept, listening_at, whatever_happens
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +35,6 @@ MAX_OF_USER = 128
 """Questions of one user at a time: `cachexfs wait` is one for as long as it waits."""
 REQUEST_S = 10.0
 """Whoever has connected and does not ask within this time is sent away."""
-EXHAUSTED_S = 0.1
-"""No descriptor is left: how long until a connection is taken again."""
 
 Verbs = dict[str, Callable[..., Awaitable[Any]]]
 
@@ -56,44 +53,18 @@ async def serve(
 ) -> None:
     """Answer requests at a Unix socket until cancelled."""
     open_of = Counter[int]()
-    with _listening_at(path) as listener:
+    with listening_at(path) as listener:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                stream = await _accept(listener)
+                stream = await accept(listener)
                 if stream is not None:
                     nursery.start_soon(_converse, stream, verbs, open_of)
 
 
-async def _accept(listener: trio.socket.SocketType) -> trio.SocketStream | None:
-    """The next connection; None after a while where none can be taken (accept(2))."""
-    try:
-        connection, _ = await listener.accept()
-    except OSError as error:
-        if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-            raise
-        log.error("no connection can be taken at the control socket: %s", error)
-        await trio.sleep(EXHAUSTED_S)
-        return None
-    return trio.SocketStream(connection)
-
-
-@contextmanager
-def _listening_at(path: Path) -> Iterator[trio.socket.SocketType]:
-    path.unlink(missing_ok=True)
-    with short_path(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(address)
-        path.chmod(0o666)
-        listener.listen(64)
-        try:
-            yield trio.socket.from_stdlib_socket(listener)
-        finally:
-            path.unlink(missing_ok=True)
-
-
 async def _converse(stream: trio.SocketStream, verbs: Verbs, open_of: Counter[int]) -> None:
     """One request; given up when the asker goes away first, and never the end of the daemon."""
-    with _whatever_happens():
+    with whatever_happens():
         async with stream:
             uid = _asker(stream)
             open_of[uid] += 1
@@ -124,14 +95,6 @@ async def _reply(stream: trio.SocketStream, uid: int, verbs: Verbs) -> None:
         with suppress(trio.BrokenResourceError):
             await stream.send_all(json.dumps(answer).encode() + b"\n")
         nursery.cancel_scope.cancel()
-
-
-@contextmanager
-def _whatever_happens() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # an ExceptionGroup of what a broken connection raises, mostly
-        log.info("a conversation at the control socket ended: %r", error)
 
 
 async def _cancel_at_end(stream: trio.SocketStream, scope: trio.CancelScope) -> None:

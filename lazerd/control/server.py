@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import trio
 
-from cachexfs.client import short_path
+from cachexfs.listening import accept, listening_at, whatever_happens
 from lazerd.control.asker import Asker
 from lazerd.errors import LazerError
 
@@ -35,26 +33,13 @@ async def serve(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer requests at a Unix socket until cancelled; each verb gets who asks first."""
-    with _listening_at(path) as listener:
+    with listening_at(path) as listener:
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:
-                connection, _ = await listener.accept()
-                converse = partial(_converse, trio.SocketStream(connection), verbs, read_asker)
-                nursery.start_soon(converse)
-
-
-@contextmanager
-def _listening_at(path: Path) -> Iterator[trio.socket.SocketType]:
-    path.unlink(missing_ok=True)
-    with short_path(path) as address, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(address)
-        path.chmod(0o666)
-        listener.listen(256)
-        try:
-            yield trio.socket.from_stdlib_socket(listener)
-        finally:
-            path.unlink(missing_ok=True)
+                stream = await accept(listener)
+                if stream is not None:
+                    nursery.start_soon(_converse, stream, verbs, read_asker)
 
 
 async def _converse(
@@ -63,7 +48,7 @@ async def _converse(
     read_asker: Callable[[trio.socket.SocketType], Asker],
 ) -> None:
     """One request; whatever becomes of it is not the end of the daemon."""
-    with _whatever_happens():
+    with whatever_happens():
         async with stream:
             line = b""
             with trio.move_on_after(REQUEST_S):
@@ -71,14 +56,6 @@ async def _converse(
             answer = await _answer(line, read_asker(stream.socket), verbs)
             with suppress(trio.BrokenResourceError), trio.move_on_after(REQUEST_S):
                 await stream.send_all(msgspec.json.encode(answer) + b"\n")
-
-
-@contextmanager
-def _whatever_happens() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        log.info("a conversation at the control socket ended: %r", error)
 
 
 async def _read_line(stream: trio.SocketStream) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 import trio
 import trio.testing
 
+from cachexfs import listening
 from cachexfs.control import server
 from cachexfs.control.server import CHANGING, MAX_OF_USER, serve
 
@@ -155,6 +156,6 @@ class Listener:
 
 
 async def test_no_descriptor_left_is_not_the_end_of_the_daemon() -> None:
-    assert await server._accept(Listener(errno.EMFILE)) is None  # type: ignore[arg-type]
+    assert await listening.accept(Listener(errno.EMFILE)) is None  # type: ignore[arg-type]
     with pytest.raises(OSError):
-        await server._accept(Listener(errno.EBADF))  # type: ignore[arg-type]
+        await listening.accept(Listener(errno.EBADF))  # type: ignore[arg-type]
