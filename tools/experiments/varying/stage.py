@@ -154,13 +154,17 @@ def _noise(cluster: Cluster, stack: contextlib.ExitStack) -> Child:
 def _pin(cluster: Cluster, storage: list[int]) -> None:
     """The storage host and the clients of its file system to the second core.
 
-    Daemons of mounts and peers may use both: they work while the program waits for them, and then
-    its core is free. But one that flushes while others are measured stays on the second.
+    The daemon that captures works while the program waits for it, so it gets the program's core:
+    on the other one it would wait for what belongs to other hosts. One that flushes while others
+    are measured stays on the second; one that replicates, and the peers, may use both.
     """
     clients = [pid for host in cluster.hosts for pid in _clients(host)]
-    flushing = int(cluster.host(HOST_OF["durable"]).report()["pid"])
+    capturing, flushing = (
+        int(cluster.host(HOST_OF[place]).report()["pid"]) for place in ("captured", "durable")
+    )
     for pid in [*storage, *clients, flushing]:
         _pin_process(pid, OTHER_CORE)
+    _pin_process(capturing, SAVING_CORE)
     _pin_process(os.getpid(), OTHER_CORE)
 
 
