@@ -12,7 +12,7 @@ from cachexfs.ram.node import Node, keep_status
 
 TIMEOUT_S = 1.0
 """How long the kernel may go without asking again: the longest that another node's change of a
-directory, or of a file that is not captured here, stays unseen."""
+directory, or of a file that is not captured here, stays unseen. An open asks (`standing`)."""
 
 BLOCK_BYTES = 1 << 20
 """`st_blksize`: the size of a FUSE request, which programs take for their buffers."""

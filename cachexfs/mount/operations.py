@@ -27,6 +27,7 @@ from cachexfs.mount.job import job_of
 from cachexfs.mount.listing import Line, Listings
 from cachexfs.mount.names import Caller, Names
 from cachexfs.mount.ports import Alone, Link, NoLink, Safety, Source, Visibility
+from cachexfs.mount.standing import Standing
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.ram.attributes import Changes, apply
@@ -96,6 +97,7 @@ class Operations(pyfuse3.Operations):
         self._names = names
         self._xattrs = xattrs
         self._listings = Listings(view)
+        self.standing = Standing(tree, view)
         self._fsync_level = fsync_level
         self._visibility: Visibility = visibility or Alone()
         self._last_statvfs: os.statvfs_result | None = None
@@ -109,6 +111,7 @@ class Operations(pyfuse3.Operations):
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         found = await self._view.child(parent_inode, name, ctx.pid)
+        self.standing.looked_up(found.node)
         return await self._counted(found.node, found.status, ctx.pid)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
@@ -326,9 +329,15 @@ class Operations(pyfuse3.Operations):
     @guarded
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         node = self._view.named(inode)
+        request = self.kernel_link.request
+        if not request.is_resent:  # then it may be counted as open already
+            await self.standing.check(node, ctx.pid)
         if flags & os.O_ACCMODE != os.O_RDONLY:
             node.job = job_of(ctx.pid)
-        return await self._files.open(node, flags, self.kernel_link.request.unique)
+        try:
+            return await self._files.open(node, flags, request.unique)
+        except FileNotFoundError:  # removed by another node; something else may have the name now
+            raise answer(errno.ESTALE) from None
 
     @guarded
     async def read(self, fh: int, off: int, size: int) -> bytes:

@@ -147,7 +147,7 @@ class View:
             status, trouble = await self._on_source(slot, self._patience_s(slot, pid))
         except _Busy:
             return await self._as_seen(slot)
-        remote = await self._told(slot, on_source=status is not None)
+        remote = await self.told(slot, on_source=status is not None)
         if ours := self._ours(slot):  # it was created or removed while we asked
             return ours
         if trouble is None:
@@ -193,14 +193,19 @@ class View:
         status = (self._tree.seen(slot.parent) or {}).get(slot.name)
         if status is not None and (directory := self._directory(status)) is not None:
             return Found(directory, None)
-        remote = await self._told(slot, on_source=False)
+        remote = await self.told(slot, on_source=False)
         if ours := self._ours(slot):
             return ours
         if remote is not None:
             return await self._at_another_node(slot, remote, None)
         raise answer(errno.ENOENT)
 
-    async def _told(self, slot: Slot, *, on_source: bool) -> Remote | None:
+    @property
+    def has_others(self) -> bool:
+        """Whether there are other nodes that may say something."""
+        return self._elsewhere is not None
+
+    async def told(self, slot: Slot, *, on_source: bool) -> Remote | None:
         """What other nodes say of a name now."""
         if self._elsewhere is None:
             return None
@@ -208,7 +213,7 @@ class View:
 
     async def _in_one_of_ours(self, slot: Slot) -> Found:
         """A name in a directory that is still to be made there: other nodes may make it too."""
-        remote = await self._told(slot, on_source=False)
+        remote = await self.told(slot, on_source=False)
         if ours := self._ours(slot):
             return ours
         if remote is None or remote.kind == "directory":

@@ -16,7 +16,7 @@ from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.link.backings import Backings
 from cachexfs.mount.names import Names
 from cachexfs.mount.operations import Operations
-from cachexfs.mount.ports import Request
+from cachexfs.mount.ports import Elsewhere, Request
 from cachexfs.mount.view import View
 from cachexfs.mount.xattrs import Xattrs
 from cachexfs.peers.replicator import NoPartners
@@ -49,7 +49,7 @@ class FakeLink:
 class Bench:
     """One mount without a kernel."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, elsewhere: Elsewhere | None = None) -> None:
         self.source_dir = base / "source"
         for directory in (self.source_dir, base / "ram"):
             directory.mkdir()
@@ -59,7 +59,7 @@ class Bench:
         self.tier = tier = Tier(base / "ram", 1 << 30, pages="", private=False)
         self.source = source = Source(self.source_dir, self.tree, 2.0)
         sums = Sums(self.tree, tier)
-        tracker = Tracker(self.tree, tier, sums, 1)
+        self.tracker = tracker = Tracker(self.tree, tier, sums, 1)
         self.publisher = Publisher(self.tree, tier, sums, journal, source, tracker, tag="t")
         tracker.publisher, tracker.replicator = self.publisher, NoPartners()
         room = Room(self.tree, tier, tracker.evicted, tracker.is_busy)
@@ -69,7 +69,7 @@ class Bench:
         self.backed: list[str] = []
         backings = Backings(0, self._register, lambda _, number: self._give_up(number))
         files.passthrough.agreed(backings)
-        view = View(self.tree, tier, source, files, room)
+        view = View(self.tree, tier, source, files, room, elsewhere)
         names = Names(self.tree, tier, source, tracker, view, files, 2.0)
         xattrs = Xattrs(self.tree, source, tracker, "/mnt", "/socket")
         self.link = FakeLink()
@@ -96,8 +96,8 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(base: Path) -> AsyncIterator[Bench]:
-    made = Bench(base)
+async def running(base: Path, elsewhere: Elsewhere | None = None) -> AsyncIterator[Bench]:
+    made = Bench(base, elsewhere)
     async with trio.open_nursery() as nursery:
         await nursery.start(made.publisher.run)
         yield made
