@@ -18,6 +18,7 @@ from cachexfs.peers import messages as m
 from cachexfs.peers.greeting import Identity, connect
 from cachexfs.peers.handshake import SESSION_BYTES, HandshakeFailed
 from cachexfs.peers.stream import BROKEN, Disconnected, FrameStream
+from cachexfs.peers.waking import in_time
 from cachexfs.peers.wire import ProtocolError
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.2, 5.0
@@ -72,8 +73,7 @@ class Caller:
         if self.is_dead:
             raise CallFailed(f"{self.member.name} does not answer")
         try:
-            with trio.fail_after(within_s):
-                return await self._ask(make)
+            return await self._ask_twice(make, within_s)
         except _ENDED as error:
             self._die(str(error) or type(error).__name__)
             raise CallFailed(f"{self.member.name} does not answer") from None
@@ -85,16 +85,33 @@ class Caller:
             self._reviving.cancel()
         self._drop()
 
-    async def _ask(self, make: Callable[[int], m.Message]) -> m.Message:
-        stream = await self._connected()
+    async def _ask_twice(self, make: Callable[[int], m.Message], within_s: float) -> m.Message:
+        """Where a connection that was kept has ended, over a new one: the member may live, and not
+        have heard of us for too long."""
+        kept = self._stream
+        try:
+            return await self._ask(make, within_s)
+        except trio.TooSlowError:
+            raise
+        except _ENDED:
+            if kept is None or self.is_dead:
+                raise
+        if self._stream is kept:
+            self._drop()
+        return await self._ask(make, within_s)
+
+    async def _ask(self, make: Callable[[int], m.Message], within_s: float) -> m.Message:
+        """Each step may take `within_s`; of a member that is dead only one does."""
+        stream = await in_time(self._connected, within_s)
         self._last_id += 1
         number, waiting = self._last_id, _Waiting()
         self._waiting[number] = waiting
         self._used_at_s = trio.current_time()
         self.sent += 1
         try:
-            await stream.send(make(number))
-            await waiting.done.wait()
+            with trio.fail_after(within_s):
+                await stream.send(make(number))
+            await in_time(waiting.done.wait, within_s)
         finally:
             self._waiting.pop(number, None)
         if waiting.answer is None:
@@ -160,8 +177,7 @@ class Caller:
                 await trio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
                 try:
-                    with trio.fail_after(RETRY_MAX_S):
-                        await self._ask(m.Ping)
+                    await self._ask(m.Ping, RETRY_MAX_S)
                 except _ENDED:
                     self._drop()
                     continue

@@ -6,11 +6,12 @@ that lost it. A file that is open is not told of before it settles; what was tol
 content stays until then.
 
 A change is told before the close, rename or removal that made it is answered, unless the homes do
-not answer within `homes.WAIT_S`: then it is told when they do.
+not answer within `TOLD_S`: then it is told when they do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,6 +26,7 @@ from cachexfs.peers import messages as m
 from cachexfs.peers.catalogue import NUMBERLESS, Catalogue
 from cachexfs.peers.homes import WAIT_S, Homes
 from cachexfs.peers.register import REFRESH_S
+from cachexfs.peers.waking import in_time
 from cachexfs.ram.node import Node
 from cachexfs.ram.tree import GONE, Binding, Tree
 from cachexfs.status.report import Problem
@@ -34,6 +36,9 @@ LATER_S = 0.1
 has a message for each close, and few others."""
 AT_ONCE = 256
 """Entries in one message at most."""
+TOLD_S = 2 * WAIT_S
+"""The longest that a close waits: for the round that is under way when it comes, in which a home
+may be found dead, and for its own."""
 ROUNDS = 3
 """How often a change that others' clocks are ahead of is told again with a later stamp."""
 REMEMBERED_CONFLICTS = 16
@@ -132,11 +137,15 @@ class Registrar:
         self._wake.set()
 
     async def told(self) -> None:
-        """Return when the homes know all that was changed so far, or `WAIT_S` has passed."""
+        """Return when the homes know all that was changed so far, or `TOLD_S` has passed."""
         wanted = self._noted
-        with trio.move_on_after(WAIT_S):
+
+        async def settled() -> None:
             while self._settled < wanted:
                 await self._has_settled.wait()
+
+        with contextlib.suppress(trio.TooSlowError):
+            await in_time(settled, TOLD_S)
 
     async def confirm(self, slots: Iterable[Slot]) -> None:
         """Tell of names again: those of which another node has closed a later version are given up.

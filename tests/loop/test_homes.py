@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 from functools import partial
@@ -131,6 +132,46 @@ async def test_one_dead_home_delays_once_and_the_other_answers(town: Town) -> No
         await writer.register(1, [entry(b"h%d" % index, "writer", 2)])
     assert trio.current_time() - begun < WAIT_S
     assert len(await reader.all_in(1)) == 22
+
+
+async def test_a_node_that_was_stopped_itself_takes_no_home_for_dead(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await town.start(2)
+    writer, answer, stops_s = town.mount("writer"), Home.answer, [0.0, WAIT_S + 0.2]
+    await writer.register(1, [entry(b"f", "writer", 1)])
+
+    def stopped(*arguments: Any) -> m.Message:
+        time.sleep(stops_s.pop() if stops_s else 0.0)  # all that is in this loop
+        return answer(*arguments)
+
+    monkeypatch.setattr(Home, "answer", stopped)
+    assert (await writer.register(1, [entry(b"g", "writer", 1)])).homes == HOMES
+    assert not any(writer.is_dead(member.name) for member in town.members)
+
+
+async def test_a_connection_that_ended_while_nobody_looked_is_no_dead_home(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, ends = trio.SocketStream.receive_some, list[int]()
+
+    async def ending(stream: trio.SocketStream, count: int | None = None) -> bytes:
+        """The home closes it as a question comes: it has not heard of the node for too long."""
+        data = await receive(stream, count)
+        is_home = stream.socket.getsockname()[1] in ends
+        if is_home and data:
+            ends.clear()
+            await stream.aclose()
+            return b""
+        return bytes(data)
+
+    monkeypatch.setattr(trio.SocketStream, "receive_some", ending)
+    await town.start(2)
+    writer = town.mount("writer")
+    await writer.register(1, [entry(b"f", "writer", 1)])
+    ends.append(int(town.members[0].address.rpartition(":")[2]))
+    assert (await writer.register(1, [entry(b"g", "writer", 1)])).homes == HOMES
+    assert not ends and not writer.is_dead("n0")
 
 
 async def test_a_home_that_comes_back_is_noticed(town: Town) -> None:
