@@ -21,6 +21,7 @@ from cachexfs.durability.latency.curve import (
     Curve,
     expit,
     from_knots,
+    from_quantiles,
     grid,
     logit,
     merged_times,
@@ -41,6 +42,14 @@ def then(first: Curve, second: Curve, bins: int = FINE) -> Curve:
     later = _masses(second, bins)
     sums = sorted((a + b, p * q) for a, p in _masses(first, bins) for b, q in later)
     return from_knots(_thinned(sums))
+
+
+def later(first: Curve, second: Curve) -> Curve:
+    """The time of the second of two that are quick and slow together, as if they were one.
+
+    Then each quantile is the larger of the two.
+    """
+    return from_quantiles(lambda p: max(first.quantile(p), second.quantile(p)), grid())
 
 
 def earlier(first: Curve, second: Curve, together: float = 0.0) -> Curve:

@@ -6,20 +6,25 @@ expected to end in the second that a flush takes as a rule.
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from cachexfs.durability.composition import earlier, of_copies, slowest, then
+from cachexfs.durability.calibration import NONE, Correction
+from cachexfs.durability.composition import COARSE, earlier, later, of_copies, slowest, then
 from cachexfs.durability.latency.curve import Curve, times_one_of
 from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
 from cachexfs.durability.latency.prior import TOGETHER, prior_fit
-from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
+from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample, moved_bytes
 from cachexfs.durability.latency.spells import Spells, slow_share, unit
 from cachexfs.durability.latency.surprise import WIDER, Surprise
+
+_LOAD_STEP = 1.2
+"""Factor of the bytes to which the work of a small file is rounded, for the same reason."""
 
 _SPELL_STEPS = 32
 """To which the probability of a burst is rounded, so that a curve is made once for many files."""
@@ -27,14 +32,22 @@ _SPELL_STEPS = 32
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One phase of a file that lies ahead or is under way; `elapsed_s` is how long already."""
+    """One phase of a file that lies ahead or is under way; `elapsed_s` is how long already.
+
+    `ahead_bytes` None: it begins later, under a load that is not known yet.
+    """
 
     phase: str
     size_bytes: int
     elapsed_s: float = 0.0
-    ahead_bytes: int = 0
+    ahead_bytes: int | None = 0
     beside_bytes: int = 0
     source: str = ""
+
+    @property
+    def moved_bytes(self) -> int:
+        """How many bytes it has to move."""
+        return moved_bytes(self.phase, self.size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +78,11 @@ class Outlook:
 class Model:
     """The fits in force, with levels that follow what ends in the meantime."""
 
-    def __init__(self, fits: Iterable[PhaseFit] = ()) -> None:
+    def __init__(
+        self, fits: Iterable[PhaseFit] = (), corrections: Mapping[str, Correction] | None = None
+    ) -> None:
+        self.corrections = corrections or {}
+        """Of whole ways, by what they lead to: replaced as forecasts come true."""
         self._fits = {(phase, ""): prior_fit(phase) for phase in MEASURED_PHASES}
         self._fits |= {(fit.phase, fit.source): fit for fit in fits}
         self._units = {key: fit.unit() for key, fit in self._fits.items()}
@@ -75,6 +92,7 @@ class Model:
         self._surprises = {key: fit.surprise for key, fit in self._fits.items()}
         self._in_spells: dict[tuple[str, str, int], Curve] = {}
         self._with_later: dict[tuple[str, str, int], Curve] = {}
+        self._under_usual_load: dict[tuple[str, str, int, int], Curve] = {}
         self._now_s = 0.0
 
     def it_is(self, now_s: float) -> None:
@@ -99,10 +117,18 @@ class Model:
 
     def in_the_long_run(self) -> Model:
         """The same without what is so at this moment only: bursts come as often as they do."""
-        return Model(
+        fits = (
             msgspec.structs.replace(fit, spells=None, surprise=Surprise())
             for fit in self.fits_now()
         )
+        return Model(fits, self.corrections)
+
+    def frozen(self) -> Model:
+        """As it is now, whatever ends later: for a forecast that is computed then."""
+        made = copy.copy(self)
+        made._levels, made._spells = dict(self._levels), dict(self._spells)
+        made._surprises = dict(self._surprises)
+        return made
 
     def fit_for(self, phase: str, source: str = "") -> PhaseFit:
         """The fit that is used for a phase of this source."""
@@ -129,13 +155,11 @@ class Model:
 
     def whole(self, leg: Leg) -> Curve:
         """The distribution of a phase's whole time, as if it began now."""
-        key = self._key(leg.phase, leg.source)
-        return self._unit(key).scaled(self._factor(key, leg))
+        return self.drawn(leg)()
 
     def drawn(self, leg: Leg) -> Callable[[], Curve]:
         """`whole` as it is now, to be computed later and in any thread."""
-        key = self._key(leg.phase, leg.source)
-        unit, factor = self._unit(key), self._factor(key, leg)
+        unit, factor = self._unit_and_factor(leg)
         return lambda: unit.scaled(factor)
 
     def drawn_of(self, sample: Sample) -> Callable[[], Curve]:
@@ -153,9 +177,8 @@ class Model:
 
     def left_at(self, leg: Leg, p: float) -> float:
         """One quantile of what is left, in microseconds of work."""
-        key = self._key(leg.phase, leg.source)
-        factor = self._factor(key, leg)
-        return factor * self._unit(key).left_at(leg.elapsed_s / factor, p)
+        unit, factor = self._unit_and_factor(leg)
+        return factor * unit.left_at(leg.elapsed_s / factor, p)
 
     def together(self, phase: str) -> float:
         """Correlation of files that are under way at the same time in this phase."""
@@ -166,23 +189,61 @@ class Model:
         """Correlation of a file's replication with its flush, which begin together."""
         return self._fits["flush", ""].beside
 
-    def replicated(self, way: Way) -> Curve | None:
-        """Time until enough peers hold it."""
+    def corrected(self, journey: str, curve: Curve) -> Curve:
+        """The time of a whole way that begins now, as earlier forecasts of it came true."""
+        return self.corrections.get(journey, NONE).of(curve)
+
+    def replicated(self, way: Way, until: Curve | None = None) -> Curve | None:
+        """Time until enough peers hold it, composed and not corrected.
+
+        `until`: when the way begins, if that is not now.
+        """
         if not way.replicas or len(way.replicas) < way.copies_wanted:
             return None
-        legs = [self.left(leg) for leg in way.replicas]
+        legs = [self._left_after(until, leg) for leg in way.replicas]
         return of_copies(legs, way.copies_wanted, self.together("replicate"))
 
-    def durable(self, way: Way) -> Curve | None:
-        """Time until the shared file system holds it."""
-        legs = [self.left(leg) for leg in (way.flush, way.commit) if leg is not None]
-        first = self.replicated(way) if way.flush_waits else None
-        stretches = [first, *legs] if legs and first is not None else legs
-        return functools.reduce(then, stretches) if stretches else None
+    def durable(self, way: Way, until: Curve | None = None) -> Curve | None:
+        """Time until the shared file system holds it, composed and not corrected."""
+        first = self.replicated(way, until) if way.flush_waits else None
+        legs = [leg for leg in (way.flush, way.commit) if leg is not None]
+        if not legs:
+            return None
+        stretches = [self._left_after(until if first is None else None, legs[0])]
+        stretches += [self.left(leg) for leg in legs[1:]]
+        return functools.reduce(then, stretches if first is None else [first, *stretches])
+
+    def _left_after(self, until: Curve | None, leg: Leg) -> Curve:
+        """The time of a leg that begins then; what is ahead of it has been moving meanwhile."""
+        behind_it = self.left(leg)
+        if until is None:
+            return behind_it
+        if not leg.ahead_bytes:
+            return then(until, behind_it, COARSE)
+        return later(then(until, self.left(replace(leg, ahead_bytes=0)), COARSE), behind_it)
 
     def outlook(self, way: Way) -> Outlook:
-        """All three times of a file."""
-        replicated, durable = self.replicated(way), self.durable(way)
+        """All three times of a file, corrected."""
+        left, whole = self.composed(way), _from_its_begin(way)
+        if not self.corrections or whole is None:
+            return left
+        began = left if whole == way else self.composed(whole)
+        return Outlook(
+            self._partly("replicated", left.replicated, began.replicated),
+            self._partly("durable", left.durable, began.durable),
+            self._partly("safe", left.safe, began.safe),
+        )
+
+    def _partly(self, journey: str, left: Curve | None, whole: Curve | None) -> Curve | None:
+        """Corrected for the part of the way that is left: what is missing may be anywhere on it."""
+        if left is None or whole is None:
+            return left
+        share = min(left.median() / whole.median(), 1.0)
+        return self.corrections.get(journey, NONE).of(left, share, whole.median())
+
+    def composed(self, way: Way, until: Curve | None = None) -> Outlook:
+        """All three times of a file, as the phases have it; `until` as for `replicated`."""
+        replicated, durable = self.replicated(way, until), self.durable(way, until)
         if way.flush_waits and replicated is not None:
             return Outlook(replicated, durable, replicated)
         return _outlook(replicated, durable, self.beside())
@@ -201,7 +262,11 @@ class Model:
         )
 
     def eta_replicated_s(self, way: Way) -> float | None:
-        """The median of `replicated`, cheaply: the slower of the copies that are needed."""
+        """About the median of `replicated`, cheaply: the slower of the copies that are needed."""
+        left_s, whole = self._copied_s(way), _from_its_begin(way)
+        return self._partly_s("replicated", left_s, self._copied_s(whole) if whole else None)
+
+    def _copied_s(self, way: Way) -> float | None:
         if not way.replicas or len(way.replicas) < way.copies_wanted:
             return None
         return sorted(self.left_at(leg, 0.5) for leg in way.replicas)[way.copies_wanted - 1]
@@ -212,10 +277,20 @@ class Model:
         The median of a sum of skewed times is larger than that, by a few per cent where one of the
         two dominates, as the flush of a large file or the commit of a small one does.
         """
+        left_s, whole = self._committed_s(way), _from_its_begin(way)
+        return self._partly_s("durable", left_s, self._committed_s(whole) if whole else None)
+
+    def _partly_s(self, journey: str, left_s: float | None, whole_s: float | None) -> float | None:
+        if left_s is None or whole_s is None or whole_s <= 0.0:
+            return left_s
+        share = min(left_s / whole_s, 1.0)
+        return self.corrections.get(journey, NONE).of_median(left_s, share, whole_s)
+
+    def _committed_s(self, way: Way) -> float | None:
         legs = [leg for leg in (way.flush, way.commit) if leg is not None]
         if not legs:
             return None
-        waits_s = self.eta_replicated_s(way) if way.flush_waits else None
+        waits_s = self._copied_s(way) if way.flush_waits else None
         return (waits_s or 0.0) + sum(self.left_at(leg, 0.5) for leg in legs)
 
     def _key(self, phase: str, source: str) -> tuple[str, str]:
@@ -223,8 +298,10 @@ class Model:
 
     def _unit(self, key: tuple[str, str]) -> Curve:
         """The time per byte as it is now, before the level."""
+        return self._as_surprised(key, self._unit_with_later(key))
+
+    def _as_surprised(self, key: tuple[str, str], forecast: Curve) -> Curve:
         offset = self._surprises[key].offset_at(self._now_s)
-        forecast = self._unit_with_later(key)
         return forecast.widened(WIDER).scaled(math.exp(offset)) if offset else forecast
 
     def _unit_with_later(self, key: tuple[str, str]) -> Curve:
@@ -272,9 +349,35 @@ class Model:
         end_s = sample.begin_s + sample.elapsed_s
         return before.saw(log_unit, end_s, fit.parameters, sample.censored)
 
-    def _factor(self, key: tuple[str, str], leg: Leg) -> float:
-        work = self._fits[key].work.bytes_of(leg.size_bytes, leg.ahead_bytes, leg.beside_bytes)
-        return work * math.exp(self._levels[key])
+    def _unit_and_factor(self, leg: Leg) -> tuple[Curve, float]:
+        """The time of a leg is the one, times the other."""
+        key = self._key(leg.phase, leg.source)
+        work, level = self._fits[key].work, math.exp(self._levels[key])
+        if leg.ahead_bytes is None:
+            bytes_ = work.bytes_of(leg.moved_bytes)
+            return self._unit_under_usual_load(key, bytes_), bytes_ * level
+        bytes_ = work.bytes_of(leg.moved_bytes, leg.ahead_bytes, leg.beside_bytes)
+        return self._unit(key), bytes_ * level
+
+    def _unit_under_usual_load(self, key: tuple[str, str], bytes_: float) -> Curve:
+        """The time per byte, when load of which nothing is known yet comes on top of these."""
+        if max(self._fits[key].usual_load) <= 0.0:
+            return self._unit(key)
+        place = (*key, self._step(key), round(math.log(bytes_) / math.log(_LOAD_STEP)))
+        if place not in self._under_usual_load:
+            without = _LOAD_STEP ** place[-1]
+            factors = [(without + load) / without for load in self._fits[key].usual_load]
+            self._under_usual_load[place] = times_one_of(self._unit_with_later(key), factors)
+        return self._as_surprised(key, self._under_usual_load[place])
+
+
+def _from_its_begin(way: Way) -> Way | None:
+    """The way as it was when it began; None where a part of it is over already."""
+    if way.commit is not None and way.flush is None:
+        return None
+    replicas = tuple(replace(leg, elapsed_s=0.0) for leg in way.replicas)
+    flush = None if way.flush is None else replace(way.flush, elapsed_s=0.0)
+    return replace(way, replicas=replicas, flush=flush)
 
 
 def _outlook(replicated: Curve | None, durable: Curve | None, together: float) -> Outlook:

@@ -60,10 +60,17 @@ class Decision(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is under way when a file settles: bytes to each peer, and to the shared file system."""
+    """What is under way when a file settles: bytes to each peer, and to the shared file system.
+
+    `unflushed_bytes`, `unsent_bytes`: the same of whole files, whatever part of them has been
+    moved. On these waits what has no bytes of its own: it goes behind all that was handed to the
+    line, and that is known only when a file is over.
+    """
 
     peers: tuple[tuple[str, int], ...] = ()
     flushing_bytes: int = 0
+    unflushed_bytes: int = 0
+    unsent_bytes: int = 0
 
     @property
     def replicating_bytes(self) -> int:
@@ -113,7 +120,10 @@ def pick(made: Sequence[Offer], current: Path | None) -> tuple[Path, str]:
 def offers(
     model: Model, size_bytes: int, traffic: Traffic, copies_wanted: int, quantile: float
 ) -> list[Offer]:
-    """What every path promises; without peers there is one path only."""
+    """What every path promises; without peers there is one path only.
+
+    As earlier ways came true: what misses more at the quantile promises less.
+    """
     direct = _durable(model, size_bytes, traffic, beside=0)
     made = [Offer("direct", direct.quantile(quantile), size_bytes)]
     if len(traffic.peers) >= copies_wanted:
@@ -147,7 +157,8 @@ def _replicated(
         )
         for peer, ahead in traffic.peers
     ]  # fmt: skip
-    return of_copies(curves, copies_wanted, model.together("replicate"))
+    copies = of_copies(curves, copies_wanted, model.together("replicate"))
+    return model.corrected("replicated", copies)
 
 
 def _durable(model: Model, size_bytes: int, traffic: Traffic, *, beside: int) -> Curve:
@@ -155,4 +166,5 @@ def _durable(model: Model, size_bytes: int, traffic: Traffic, *, beside: int) ->
         "flush", size_bytes, ahead_bytes=traffic.flushing_bytes,
         beside_bytes=traffic.replicating_bytes + beside,
     )  # fmt: skip
-    return then(model.whole(flush), model.whole(Leg("commit", size_bytes)), COARSE)
+    commit = Leg("commit", size_bytes, ahead_bytes=None)
+    return model.corrected("durable", then(model.whole(flush), model.whole(commit), COARSE))

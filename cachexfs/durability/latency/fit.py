@@ -28,7 +28,8 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     mixture whose two states last; `unit_times` are then those of the two as often as they come.
     `surprise`: what came since, and was not forecast. `later`: by which factors, equally likely,
     files that came later made the work more. `beside`: of a flush, the correlation with the
-    replication of the same file.
+    replication of the same file. `usual_load`: the work that load added, in bytes, equally likely:
+    for a phase of which it is not known yet under which load it will begin.
     """
 
     phase: str
@@ -49,6 +50,7 @@ class PhaseFit(msgspec.Struct, frozen=True, kw_only=True):
     surprise: Surprise = Surprise()
     later: tuple[float, ...] = (1.0,)
     beside: float = 0.0
+    usual_load: tuple[float, ...] = (0.0,)
 
     def unit(self) -> Curve:
         """The random time per byte of work, in seconds."""

@@ -122,6 +122,7 @@ def _fit_scored(samples: Sequence[Sample], source: str = "") -> tuple[PhaseFit, 
         bic=shape.bics,
         spells=shape.spells,
         later=_later(ordered, work, weights),
+        usual_load=_usual_load(ordered, work, weights),
     )
     return made, list(zip(ordered, map(float, shape.shares), strict=True))
 
@@ -153,15 +154,25 @@ def _later(samples: Sequence[Sample], work: Work, weights: Array) -> tuple[float
     """Quantiles of the factor by which what came later made the work of a file more."""
     factors = np.array(
         [
-            work.of(s) / work.bytes_of(s.size_bytes, s.ahead_bytes, s.beside_bytes)
+            work.of(s) / work.bytes_of(s.moved_bytes, s.ahead_bytes, s.beside_bytes)
             for s in samples
         ]
     )  # fmt: skip
-    order = np.argsort(factors)
+    found = _equally_likely(factors, weights)
+    return tuple(1.0 if factor < LATER_MATTERS else factor for factor in found)
+
+
+def _usual_load(samples: Sequence[Sample], work: Work, weights: Array) -> tuple[float, ...]:
+    """Quantiles of the work that the load at the begin of a file added, in bytes."""
+    loads = [work.of_load(sample.ahead_bytes, sample.beside_bytes) for sample in samples]
+    return _equally_likely(np.array(loads), weights)
+
+
+def _equally_likely(values: Array, weights: Array) -> tuple[float, ...]:
+    order = np.argsort(values)
     total = np.cumsum(weights[order])
     points = (np.arange(LATER_POINTS) + 0.5) / LATER_POINTS * total[-1]
-    found = factors[order][np.searchsorted(total, points)]
-    return tuple(1.0 if factor < LATER_MATTERS else float(factor) for factor in found)
+    return tuple(float(value) for value in values[order][np.searchsorted(total, points)])
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ class Prior:
 
 
 PRIORS: dict[str, Prior] = {
+    # Some questions to a shared file system; they wait for what is flushed to it at the time.
+    "opening": Prior(fixed_s=0.02, rate=4e8, ahead_share=0.3),
     # A program that copies from device to host memory and writes it: a core moves some GB/s.
     "capture": Prior(fixed_s=0.002, rate=2e9, ahead_share=0.0),
     # 10 GbE carries 1.2 GB/s, an NVMe drive writes 1 to 3; an fsync there takes milliseconds. The
@@ -45,8 +47,9 @@ PRIORS: dict[str, Prior] = {
     "replicate": Prior(fixed_s=0.01, rate=1e9, ahead_share=1.0),
     # One client of a shared file system under load: some hundred MB/s. Four files at a time.
     "flush": Prior(fixed_s=0.05, rate=4e8, ahead_share=0.5),
-    # fsync of what was fsynced already, rename, fsync of the directory: round trips, not bytes.
-    "commit": Prior(fixed_s=0.03, rate=1e11, ahead_share=0.0),
+    # fsync of what was fsynced already, rename, fsync of the directory: round trips, not bytes of
+    # its own; but they wait for those of the files that are being flushed.
+    "commit": Prior(fixed_s=0.03, rate=4e8, ahead_share=0.3),
 }
 
 

@@ -58,7 +58,7 @@ class _Columns:
 
     def __init__(self, samples: Sequence[Sample], weights: Array) -> None:
         self.log_times = np.log(np.maximum([s.elapsed_s for s in samples], 1e-9))
-        self.sizes = np.array([float(s.size_bytes) for s in samples])
+        self.sizes = np.array([float(s.moved_bytes) for s in samples])
         self.ahead = np.array([float(s.ahead_bytes) for s in samples])
         self.beside = np.array([float(s.beside_bytes) for s in samples])
         self.behind = np.array([float(s.behind_bytes) for s in samples])

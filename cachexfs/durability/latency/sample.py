@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-MEASURED_PHASES = ("capture", "replicate", "flush", "commit")
-"""The phases of `durability.states.PHASES`, in their order; each has a model of its own."""
+MEASURED_PHASES = ("opening", "capture", "replicate", "flush", "commit")
+"""What comes before a file has any state, then the phases of `durability.states.PHASES` in their
+order; each has a model of its own."""
+
+COPIED_IN_COMMIT_BYTES = 1 << 20
+"""Files up to this size are copied in their turn, so the copying counts in the commit."""
+
+
+def moved_bytes(phase: str, size_bytes: int) -> int:
+    """How many bytes of a file of this size a phase has to move."""
+    if phase == "commit":
+        return size_bytes if size_bytes <= COPIED_IN_COMMIT_BYTES else 0
+    return 0 if phase == "opening" else size_bytes
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,7 +24,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
     `elapsed_s` is how long it took or, when `censored`, how long it had taken when it was last
     seen or given up: then the time it would have taken is longer than that (right-censoring).
-    `ahead_bytes`: bytes of the same phase that were still to be moved when it began.
+    `ahead_bytes`: bytes of the same phase that were still to be moved when it began; of an opening
+    and a commit, which move few themselves, those of all files in flush, on whose line they wait.
     `beside_bytes`: those on the other way to safety then (the flush beside a replication, and the
     other way round). `behind_bytes`: bytes of the same phase that came while it was under way, as
     far as it can have shared with them; nobody knew of them when it began, so they explain what it
@@ -29,6 +41,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     ahead_bytes: int = 0
     beside_bytes: int = 0
     behind_bytes: int = 0
+
+    @property
+    def moved_bytes(self) -> int:
+        """How many bytes of its own it has to move."""
+        return moved_bytes(self.phase, self.size_bytes)
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -46,12 +63,17 @@ class Work(msgspec.Struct, frozen=True):
     beside_share: float = 0.0
     behind_share: float = 0.0
 
-    def bytes_of(self, size_bytes: float, ahead_bytes: float = 0, beside_bytes: float = 0) -> float:
-        """The work of a file of this size that begins under this load, in bytes."""
-        load = self.ahead_share * ahead_bytes + self.beside_share * beside_bytes
-        return self.fixed_bytes + size_bytes + load
+    def bytes_of(
+        self, moved_bytes: float, ahead_bytes: float = 0, beside_bytes: float = 0
+    ) -> float:
+        """The work of a phase that has so many bytes to move and begins under this load."""
+        return self.fixed_bytes + moved_bytes + self.of_load(ahead_bytes, beside_bytes)
+
+    def of_load(self, ahead_bytes: float, beside_bytes: float) -> float:
+        """What the load adds to it."""
+        return self.ahead_share * ahead_bytes + self.beside_share * beside_bytes
 
     def of(self, sample: Sample) -> float:
         """The work of a sample, in bytes, with what came later."""
-        known = self.bytes_of(sample.size_bytes, sample.ahead_bytes, sample.beside_bytes)
+        known = self.bytes_of(sample.moved_bytes, sample.ahead_bytes, sample.beside_bytes)
         return known + self.behind_share * sample.behind_bytes

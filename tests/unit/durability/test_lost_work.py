@@ -56,7 +56,7 @@ def fitted(phase: str, times: Array) -> Curve:
         for i, t in enumerate(times)
     ]
     fit: PhaseFit = fit_phase(made)
-    return fit.unit().scaled(fit.work.bytes_of(SIZE))
+    return fit.unit().scaled(fit.work.bytes_of(made[0].moved_bytes))
 
 
 def replayed(lags: Array, seed: int) -> Array:

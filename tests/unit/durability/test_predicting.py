@@ -14,9 +14,10 @@ from cachexfs.durability.latency.fitting import fit_phase
 from cachexfs.durability.latency.sample import Sample
 from cachexfs.durability.lost_work import Loss
 from cachexfs.durability.paths import Traffic
+from cachexfs.durability.writing import way_of
 from cachexfs.errors import UsageError
 from cachexfs.measurements.record import Record
-from tools.experiments.predicting.foreseeing import TARGETS, foresee, way_of
+from tools.experiments.predicting.foreseeing import TARGETS, Foreseen, foresee
 from tools.experiments.predicting.held import Held, as_table, claims, floor, rows
 from tools.experiments.predicting.pages import with_table
 from tools.experiments.predicting.replay import DEATHS, Save, lost_in, verdict
@@ -99,7 +100,7 @@ def known(**changes: object) -> Knowledge:
 
 def test_a_write_is_forecast_before_it_begins() -> None:
     made = foresee(known(), 10 * MIB)
-    medians = {target: made[target][3] for target in TARGETS}
+    medians = {target: made[target].quantiles[3] for target in TARGETS}
     assert medians["replicated"] == pytest.approx(0.22, rel=0.1)
     assert medians["durable"] == pytest.approx(0.44, rel=0.1)
     assert medians["returned"] == pytest.approx(medians["replicated"], rel=0.05)
@@ -108,9 +109,10 @@ def test_a_write_is_forecast_before_it_begins() -> None:
 def test_what_is_under_way_is_waited_for() -> None:
     busy = known(traffic=Traffic((("peer", 40 * MIB),), 0))
     assert (
-        foresee(busy, 10 * MIB)["replicated"][3] > 2 * foresee(known(), 10 * MIB)["replicated"][3]
+        foresee(busy, 10 * MIB)["replicated"].quantiles[3]
+        > 2 * foresee(known(), 10 * MIB)["replicated"].quantiles[3]
     )
-    way = way_of(busy, 10 * MIB)
+    way = way_of(10 * MIB, busy.traffic, 1)
     assert way.flush is not None and way.flush.beside_bytes == 50 * MIB
 
 
@@ -174,7 +176,7 @@ def test_a_log_becomes_forecasts_by_the_size_of_each_write() -> None:
     for number, write in enumerate(itertools.islice(writes(1, SIZES, 0.3), 30)):
         begin_s = 1e9 + 10 * number
         written = Written(begin_s, begin_s + 0.9)
-        foreseen = dict.fromkeys(TARGETS, quantiles)
+        foreseen = dict.fromkeys(TARGETS, Foreseen(quantiles, (1.0,) * 7))
         log.seen.append(Seen("steady", 0, number, write, written, foreseen))
         for phase, took_s in (("capture", 0.1), ("replicate", 0.8), ("durable", 1.9)):
             log.measured.append(

@@ -11,7 +11,7 @@ from cachexfs.durability.forecast import Leg, Model
 from cachexfs.durability.latency.curve import lognormal
 from cachexfs.durability.latency.fit import PhaseFit
 from cachexfs.durability.latency.fitting import fit_phase
-from cachexfs.durability.latency.sample import Sample
+from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
 from cachexfs.durability.latency.surprise import BELIEVED_S, MOST, WIDER, Surprise
 from tests.unit.durability.truths import FIXED, MB
 
@@ -72,7 +72,9 @@ def test_stalls_are_believed_up_to_a_factor(fit: PhaseFit) -> None:
 
 def test_what_the_fit_follows_itself_is_no_surprise(fit: PhaseFit) -> None:
     following = msgspec.structs.replace(fit, gain=0.5)
-    assert [one.surprise for one in seen(following, 3.0, 3.0).fits_now()] == [Surprise()] * 4
+    assert [one.surprise for one in seen(following, 3.0, 3.0).fits_now()] == [Surprise()] * len(
+        MEASURED_PHASES
+    )
     median_s = seen(following, 3.0, 3.0).whole(Leg("flush", SIZE)).median()
     assert median_s == pytest.approx(3**0.75 * USUAL_S, rel=0.05)
 

@@ -1,0 +1,78 @@
+"""A whole write, from the moment a program opens a file for it: when will it be safe? Pure.
+
+    opening ── capture ──┬─ replicated ─┐
+    ahead of it ─────────┤              ├─ the earlier: safe, and an fsync at `replicated` returns
+                         └─ durable ────┘
+
+What is ahead on the line goes on moving while the program opens and writes, so a way begins when
+both are over: the later of (opening, capture, a way with nothing ahead) and (a way that begins at
+once, behind what is ahead). The opening and the capture are summed; what ties them to the rest (all
+are slow when this node is) is left to the correction of the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cachexfs.durability.composition import COARSE, then
+from cachexfs.durability.forecast import Leg, Model, Outlook, Way
+from cachexfs.durability.paths import Path, Traffic
+
+JOURNEYS = ("replicated", "durable", "safe")
+"""What a way leads to, from settling."""
+
+WRITES = {to: f"write {to}" for to in JOURNEYS}
+"""The same from the opening: the kinds under which these are measured, scored and corrected."""
+
+
+def way_of(size_bytes: int, traffic: Traffic, copies_wanted: int, path: Path = "both") -> Way:
+    """The way of a file that begins it now, behind what is under way already."""
+    peers = () if path == "direct" else traffic.peers
+    waits = path == "replica" and bool(peers)
+    beside = size_bytes * (not waits)
+    replicas = tuple(
+        Leg(
+            "replicate", size_bytes, ahead_bytes=ahead,
+            beside_bytes=traffic.flushing_bytes + beside, source=peer,
+        )
+        for peer, ahead in peers
+    )  # fmt: skip
+    flush = Leg(
+        "flush", size_bytes, ahead_bytes=traffic.flushing_bytes,
+        beside_bytes=traffic.replicating_bytes + beside * bool(replicas),
+    )  # fmt: skip
+    commit = Leg("commit", size_bytes, ahead_bytes=None)
+    return Way(copies_wanted, replicas, flush, commit, waits)
+
+
+def opening_of(traffic: Traffic) -> Leg:
+    """An opening that begins now."""
+    return Leg(
+        "opening", 0, ahead_bytes=traffic.unflushed_bytes, beside_bytes=traffic.unsent_bytes
+    )  # fmt: skip
+
+
+def composed(
+    model: Model, size_bytes: int, traffic: Traffic, copies_wanted: int, path: Path = "both"
+) -> Outlook:
+    """All three times of a write that begins now, as the phases have it."""
+    opening = model.whole(opening_of(traffic))
+    until = then(opening, model.whole(Leg("capture", size_bytes)), COARSE)
+    return model.composed(way_of(size_bytes, traffic, copies_wanted, path), until)
+
+
+def foreseen(
+    model: Model, size_bytes: int, traffic: Traffic, copies_wanted: int, path: Path = "both"
+) -> Outlook:
+    """The same, as earlier forecasts of writes came true."""
+    return corrected(model, composed(model, size_bytes, traffic, copies_wanted, path))
+
+
+def corrected(model: Model, made: Outlook) -> Outlook:
+    """What was composed, as earlier forecasts of writes came true."""
+    curves = {
+        to: model.corrected(kind, curve)
+        for to, kind in WRITES.items()
+        if (curve := getattr(made, to)) is not None
+    }
+    return replace(made, **curves)
