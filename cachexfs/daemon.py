@@ -30,6 +30,7 @@ from cachexfs.durability.states import LEVELS, State
 from cachexfs.errors import CacheXError
 from cachexfs.measurements.keeper import Keeper
 from cachexfs.measurements.legs import Legs
+from cachexfs.measurements.openings import Openings
 from cachexfs.mount.files import OpenFiles
 from cachexfs.mount.names import Names
 from cachexfs.mount.operations import Operations
@@ -137,7 +138,9 @@ def _compose(
     replicator = _replicator(config, wanted, tree, tier, sums, journal, tracker, secret, landmark)
     tracker.publisher, tracker.replicator = publisher, replicator
     tree.is_spoken_of = publisher.has_pending
-    ways = _ways(config, keeper, tree, replicator)
+    copies = config.replication.replicas
+    legs = Legs(keeper, copies, lambda: replicator.chosen)
+    ways = _ways(config, legs, tree, replicator)
     tracker.ways = ways
     room = Room(tree, tier, tracker.evicted, tracker.is_busy)
     tracker.room = room
@@ -162,6 +165,7 @@ def _compose(
     operations = Operations(
         tree, tier, source, tracker, view, files, names, xattrs, fsync_level=level,
         visibility=presence.registrar if presence else None,
+        openings=Openings(legs.traffic_now, legs.opened),
     )  # fmt: skip
     if presence is not None:
         tracker.registrar = presence.registrar
@@ -194,10 +198,10 @@ def _compose(
     )  # fmt: skip
 
 
-def _ways(config: Config, keeper: Keeper, tree: Tree, replicator: Replicator | NoPartners) -> Ways:
+def _ways(config: Config, legs: Legs, tree: Tree, replicator: Replicator | NoPartners) -> Ways:
     policy, copies = config.policy, config.replication.replicas
     ways = Ways(
-        Legs(keeper, copies), policy.path, policy.quantile, copies,
+        legs, policy.path, policy.quantile, copies,
         lambda node: os.fsdecode(tree.path_of(node)),
     )  # fmt: skip
     ways.replicator = replicator

@@ -156,7 +156,8 @@ class Ways:
         """A peer has it."""
         self._legs.acknowledged(node.ino, version, peer)
         if node.life is not None and node.life.reached(State.REPLICATED, version):
-            self._legs.safe(node.ino, version)
+            if len(node.life.holders()) >= self._copies_wanted:
+                self._legs.replicated(node.ino, version)
             self._let_flush(node.ino, version)
 
     def committed(self, node: Node, version: int) -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import trio
 
+from cachexfs.durability.calibration import Correction
 from cachexfs.durability.forecast import Model
 from cachexfs.durability.lost_work import Lifetime
+from cachexfs.measurements.corrections import Corrections, of_last_week
 from cachexfs.measurements.recorder import Drained, Recorder
 from cachexfs.measurements.store import FILE_NAME, Store
 
@@ -33,6 +35,9 @@ FIRST_FIT_AFTER = 20
 FIT_EVERY_S = 30.0
 """At least so long between two fits: about 1 s of one processor each."""
 
+CORRECT_EVERY_S = 5.0
+"""At least so long between two corrections of whole ways: some 40 ms of a thread each."""
+
 _LOOK_EVERY_S = 5.0
 
 FIT_TIMEOUT_S = 120.0
@@ -47,6 +52,7 @@ class Keeper:
         self._store: Store | None = None
         self._boot = _boot()
         self._lifetimes: list[Lifetime] = []
+        self._corrections = Corrections()
         self.recorder = Recorder()
         self.fitted_s = 0.0
         """When the last fit was taken over, on the wall clock; 0: never."""
@@ -73,7 +79,8 @@ class Keeper:
         self._store.give_up_running()
         self._store.alive(self._boot, time.time())
         self.recorder = Recorder(self._store.last_id())
-        self.recorder.model = Model(self._store.fits())
+        self._corrections = of_last_week(self._store.records(), time.time())
+        self.recorder.model = Model(self._store.fits(), self._corrections.made())
         self._lifetimes = self._store.lifetimes()
 
     def lifetimes(self) -> list[Lifetime]:
@@ -85,6 +92,7 @@ class Keeper:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write_down)
             nursery.start_soon(self._fit_now_and_then)
+            nursery.start_soon(self._correct_now_and_then)
 
     def close(self, *, orderly: bool) -> None:
         """Write what is left. Blocking: after the loop has ended."""
@@ -123,7 +131,9 @@ class Keeper:
         self, drained: list[Drained], decisions: list[tuple[float, str, str]], orderly: bool
     ) -> None:
         if self._store is not None:
-            self._store.save([one.complete() for one in drained])
+            records = [one.complete() for one in drained]
+            self._store.save(records)
+            self._corrections.came_true(records)
             self._store.save_decisions(decisions)
             self._store.alive(self._boot, time.time(), orderly=orderly)
 
@@ -154,8 +164,19 @@ class Keeper:
     async def _take_over(self) -> None:
         assert self._store is not None
         fits = await trio.to_thread.run_sync(self._store.fits)
-        self.recorder.model = Model(fits)
+        self.recorder.model = Model(fits, self.recorder.model.corrections)
         self.fitted_s = time.time()
+
+    # --- corrections ----------------------------------------------------------------------------
+
+    async def _correct_now_and_then(self) -> None:
+        while True:
+            await trio.sleep(CORRECT_EVERY_S)
+            if self._corrections.has_news:
+                self.recorder.model.corrections = await self._corrected()
+
+    async def _corrected(self) -> dict[str, Correction]:
+        return await trio.to_thread.run_sync(self._corrections.made)
 
 
 def _boot() -> str:

@@ -7,23 +7,27 @@ from typing import Literal
 
 import msgspec
 
+from cachexfs.durability.calibration import Outcome
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
 from cachexfs.durability.score import Forecast
+from cachexfs.durability.writing import JOURNEYS, WRITES
 
 State = Literal["running", "ended", "given up"]
 
-JOURNEYS = ("durable", "safe")
-"""From settling to a state: composed of phases, so they are scored and not fitted."""
+WHOLE = (*JOURNEYS, *WRITES.values())
+"""From settling, or from the opening, to a state: composed of phases, so they are scored and
+corrected, and not fitted."""
 
-KINDS = (*MEASURED_PHASES, *JOURNEYS)
+KINDS = (*MEASURED_PHASES, *WHOLE)
 
 
 class Record(msgspec.Struct, kw_only=True):
     """As `Sample`; `id` grows with time. `path`: the way that was chosen.
 
     `quantiles` are those forecast when it began, in seconds, at `score.LEVELS`; empty when none was
-    made. `state` "given up": the file was deleted or rewritten, or the daemon ended, so it would
-    have taken longer than `elapsed_s`.
+    made. `composed`: of a whole way, what they were before they were corrected. `state` "given up":
+    the file was deleted or rewritten, or the daemon ended, so it would have taken longer than
+    `elapsed_s`.
     """
 
     id: int
@@ -39,6 +43,7 @@ class Record(msgspec.Struct, kw_only=True):
     beside_bytes: int = 0
     behind_bytes: int = 0
     quantiles: tuple[float, ...] = ()
+    composed: tuple[float, ...] = ()
 
     def sample(self) -> Sample:
         """For fitting."""
@@ -54,6 +59,12 @@ class Record(msgspec.Struct, kw_only=True):
         if self.state != "ended" or not self.quantiles:
             return None
         return Forecast(self.phase, self.begin_s, self.quantiles, self.elapsed_s)
+
+    def outcome(self) -> Outcome | None:
+        """For the correction of later ones; None when it teaches nothing."""
+        if self.state != "ended" or not self.composed:
+            return None
+        return Outcome(self.composed, self.elapsed_s)
 
 
 def samples(records: Sequence[Record]) -> list[Sample]:

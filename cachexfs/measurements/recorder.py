@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from cachexfs.durability.calibration import NONE, Correction
 from cachexfs.durability.forecast import Model
 from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.latency.sample import MEASURED_PHASES
 from cachexfs.durability.paths import Decision
 from cachexfs.durability.score import LEVELS
-from cachexfs.measurements.record import Record
+from cachexfs.measurements.record import WHOLE, Record
 from cachexfs.measurements.underway import UnderWay
 
 BURST, PACE_S = 64, 0.02
 """A checkpoint of many shards is recorded whole. To forecast a file takes 3 ms of a thread."""
+
+WRITE_PACE_S = 0.1
+"""The same for whole writes, of which a forecast takes as long again."""
 
 RUNNING_AT_MOST = 256
 WAITING_AT_MOST = 4096
@@ -43,17 +47,24 @@ Forecast = Callable[[], Curve]
 
 
 class Drained(NamedTuple):
-    """A record as it was when it was fetched, and what its forecast is computed from."""
+    """A record as it was when it was fetched, and what its forecast is computed from.
+
+    `correction`: of a whole way, the one in force when it began.
+    """
 
     record: Record
     forecast: Forecast | None
+    correction: Correction | None = None
 
     def complete(self) -> Record:
         """With the quantiles of the forecast. In any thread; takes up to some milliseconds."""
         if self.forecast is None or self.record.quantiles:
             return self.record
         curve = self.forecast()
-        self.record.quantiles = tuple(curve.quantile(p) for p in LEVELS)
+        self.record.quantiles = _quantiles(curve)
+        if self.correction is not None:
+            self.record.composed = self.record.quantiles
+            self.record.quantiles = _quantiles(self.correction.of(curve))
         return self.record
 
 
@@ -63,6 +74,10 @@ class _Running(NamedTuple):
     """On the monotonic clock."""
     is_kept: bool
     forecast: Forecast | None
+    correction: Correction | None
+
+    def drained(self, record: Record) -> Drained:
+        return Drained(record, self.forecast, self.correction)
 
 
 class Recorder:
@@ -90,13 +105,13 @@ class Recorder:
 
     # --- begin and end --------------------------------------------------------------------------
 
-    def is_due(self, kind: str = "way") -> bool:
+    def is_due(self, kind: str = "way", pace_s: float = PACE_S) -> bool:
         """Whether the file that begins now is one of those that are kept: a leaky bucket a kind."""
         now_s = self._monotonic()
         full_at_s = max(self._full_at_s.get(kind, now_s), now_s)
         if full_at_s - now_s >= BURST * PACE_S or self._kept_running >= RUNNING_AT_MOST:
             return False
-        self._full_at_s[kind] = full_at_s + PACE_S
+        self._full_at_s[kind] = full_at_s + pace_s
         return True
 
     def begin(
@@ -110,34 +125,41 @@ class Recorder:
         ahead_bytes: int = 0,
         beside_bytes: int = 0,
         forecast: Forecast | None = None,
+        since_s: float | None = None,
     ) -> None:
-        """A phase begins. One of the same key that is under way is given up."""
+        """A phase begins. One of the same key that is under way is given up.
+
+        `since_s`: on the monotonic clock, where it began before now.
+        """
         if key in self._running:
             self.give_up([key])
+        now_s = self._monotonic()
+        since_s = now_s if since_s is None else since_s
         record = Record(
-            id=0, phase=key.phase, size_bytes=size_bytes, begin_s=self._wall(), source=key.source,
-            path=path, job=job, ahead_bytes=ahead_bytes, beside_bytes=beside_bytes,
+            id=0, phase=key.phase, size_bytes=size_bytes, begin_s=self._wall() - (now_s - since_s),
+            source=key.source, path=path, job=job, ahead_bytes=ahead_bytes,
+            beside_bytes=beside_bytes,
         )  # fmt: skip
         if keep:
             self._last_id += 1
             record.id = self._last_id
             self._kept_running += 1
-        self._running[key] = _Running(record, self._monotonic(), keep, forecast)
+        correction = self.corrections.get(key.phase, NONE) if key.phase in WHOLE else None
+        self._running[key] = _Running(record, since_s, keep, forecast, correction)
         self._by_ino.setdefault(key.ino, set()).add(key)
-        self._under_way.setdefault((key.phase, key.source), UnderWay()).begin(
-            size_bytes, self._monotonic()
-        )
+        self._under_way.setdefault((key.phase, key.source), UnderWay()).begin(size_bytes, now_s)
 
-    def end(self, key: Key, size_bytes: int | None = None) -> None:
+    def end(self, key: Key, size_bytes: int | None = None, at_s: float | None = None) -> None:
         """A phase ended, if it was under way. `size_bytes`: when it was not known before.
 
+        `at_s`: on the monotonic clock, where it ended before now.
         Then the forecast that is scored is the one that this size would have got.
         """
         running = self._take(key)
         if running is None:
             return
-        record = running.record
-        now_s, line = self._monotonic(), self._under_way[key.phase, key.source]
+        record, line = running.record, self._under_way[key.phase, key.source]
+        now_s = self._monotonic() if at_s is None else at_s
         line.end(record.size_bytes, now_s)
         record.behind_bytes = line.came_during(record.size_bytes, running.begun_s, now_s)
         record.elapsed_s = now_s - running.begun_s
@@ -176,6 +198,11 @@ class Recorder:
         found.record.elapsed_s = self._monotonic() - found.begun_s
         return found.record
 
+    def begun_s(self, key: Key) -> float | None:
+        """When a phase that is under way began, on the monotonic clock."""
+        found = self._running.get(key)
+        return None if found is None else found.begun_s
+
     def bytes_under_way(self, phase: str, source: str | None = None) -> int:
         """Still to be moved in a phase, to one source or (None) to all."""
         now_s = self._monotonic()
@@ -184,6 +211,15 @@ class Recorder:
             for (of, to), each in self._under_way.items()
             if of == phase and source in (None, to)
         )
+
+    def files_under_way(self, phase: str) -> int:
+        """Bytes of all files in a phase, whatever part of them has been moved."""
+        return sum(each.size_bytes for (of, _), each in self._under_way.items() if of == phase)
+
+    @property
+    def corrections(self) -> Mapping[str, Correction]:
+        """Of whole ways, as far as forecasts have come true."""
+        return self.model.corrections
 
     def model_now(self) -> Model:
         """The model, told what time it is."""
@@ -200,7 +236,7 @@ class Recorder:
             for one in self._running.values():
                 if one.is_kept:
                     one.record.elapsed_s = now_s - one.begun_s
-                    ended.append(Drained(msgspec.structs.replace(one.record), one.forecast))
+                    ended.append(one.drained(msgspec.structs.replace(one.record)))
         return ended
 
     def drain_decisions(self) -> list[tuple[float, str, str]]:
@@ -223,7 +259,11 @@ class Recorder:
         if not running.is_kept:
             return
         self._kept_running -= 1
-        self._ended.append(Drained(running.record, running.forecast))
+        self._ended.append(running.drained(running.record))
         if running.record.phase in MEASURED_PHASES and running.record.elapsed_s > 0:
             self.ended_in_all += 1
             self.model_now().saw(running.record.sample())
+
+
+def _quantiles(curve: Curve) -> tuple[float, ...]:
+    return tuple(curve.quantile(p) for p in LEVELS)

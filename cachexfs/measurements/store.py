@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,14 @@ from cachexfs.measurements.record import KINDS, Record
 
 KEPT = 2000
 """Records of each kind: some days of hourly checkpoints of a hundred files, and half a megabyte."""
+
+_ADDED = {
+    "behind_bytes": "INTEGER NOT NULL DEFAULT 0",
+    "composed": "TEXT NOT NULL DEFAULT '[]'",
+}
+"""Columns that stores of earlier versions have not."""
+
+_LISTS = ("quantiles", "composed")
 
 DECISIONS_KEPT = 200
 FILE_NAME = "measurements.db"
@@ -30,12 +39,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 SCHEMA = """
--- One stretch of one file's way; see measurements/record.py. quantiles: a JSON list.
+-- One stretch of one file's way; see measurements/record.py. quantiles, composed: JSON lists.
 CREATE TABLE IF NOT EXISTS record (
     id INTEGER PRIMARY KEY, phase TEXT NOT NULL, size_bytes INTEGER NOT NULL, begin_s REAL NOT NULL,
     elapsed_s REAL NOT NULL, state TEXT NOT NULL, source TEXT NOT NULL, path TEXT NOT NULL,
     job TEXT NOT NULL, ahead_bytes INTEGER NOT NULL, beside_bytes INTEGER NOT NULL,
-    quantiles TEXT NOT NULL, behind_bytes INTEGER NOT NULL DEFAULT 0
+    quantiles TEXT NOT NULL, behind_bytes INTEGER NOT NULL DEFAULT 0,
+    composed TEXT NOT NULL DEFAULT '[]'
 );
 CREATE INDEX IF NOT EXISTS record_by_phase ON record (phase, id);
 
@@ -75,12 +85,14 @@ class Store:
         self._db.close()
 
     def _add_missing_columns(self) -> None:
-        """A store of a version that did not measure `behind_bytes`."""
-        known = [column for _, column, *_ in self._db.execute("PRAGMA table_info(record)")]
-        if "behind_bytes" not in known:
-            self._db.execute(
-                "ALTER TABLE record ADD COLUMN behind_bytes INTEGER NOT NULL DEFAULT 0"
-            )
+        """A store of an earlier version is taken up."""
+        known = self._columns()
+        for column in _ADDED:
+            if column not in known:
+                self._db.execute(f"ALTER TABLE record ADD COLUMN {column} {_ADDED[column]}")
+
+    def _columns(self) -> list[str]:
+        return [column for _, column, *_ in self._db.execute("PRAGMA table_info(record)")]
 
     # --- records --------------------------------------------------------------------------------
 
@@ -95,12 +107,15 @@ class Store:
     def save(self, records: Iterable[Record]) -> None:
         """Insert, or write over what is there under the same id; then forget what is too old."""
         rows = [
-            (*(getattr(record, column) for column in _COLUMNS), json.dumps(record.quantiles))
+            (
+                *(getattr(record, column) for column in _COLUMNS),
+                *(json.dumps(getattr(record, column)) for column in _LISTS),
+            )
             for record in records
         ]
-        marks = ", ".join("?" * (len(_COLUMNS) + 1))
+        marks = ", ".join("?" * (len(_COLUMNS) + len(_LISTS)))
         self._db.execute("BEGIN IMMEDIATE")
-        columns = ", ".join((*_COLUMNS, "quantiles"))
+        columns = ", ".join((*_COLUMNS, *_LISTS))
         self._db.executemany(f"INSERT OR REPLACE INTO record ({columns}) VALUES ({marks})", rows)
         for kind in KINDS:
             self._db.execute(
@@ -111,14 +126,11 @@ class Store:
         self._db.execute("COMMIT")
 
     def records(self) -> list[Record]:
-        """All of them, oldest first."""
-        rows = self._db.execute(f"SELECT {', '.join(_COLUMNS)}, quantiles FROM record ORDER BY id")
-        return [
-            Record(
-                **dict(zip(_COLUMNS, row[:-1], strict=True)), quantiles=tuple(json.loads(row[-1]))
-            )
-            for row in rows
-        ]
+        """All of them, oldest first. Reads the file of an earlier version too."""
+        known = self._columns()
+        columns = [column for column in (*_COLUMNS, *_LISTS) if column in known]
+        rows = self._db.execute(f"SELECT {', '.join(columns)} FROM record ORDER BY id")
+        return [_record(dict(zip(columns, row, strict=True))) for row in rows]
 
     # --- fits -----------------------------------------------------------------------------------
 
@@ -174,3 +186,8 @@ class Store:
         ).fetchall()
         last = len(rows) - 1
         return [Lifetime(b, s, not orderly and i < last) for i, (b, s, orderly) in enumerate(rows)]
+
+
+def _record(row: dict[str, Any]) -> Record:
+    lists = {column: tuple(json.loads(row[column])) for column in _LISTS if column in row}
+    return Record(**{**row, **lists})

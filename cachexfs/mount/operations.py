@@ -19,6 +19,7 @@ import pyfuse3
 
 from cachexfs.durability.actions import Attributes, Slot
 from cachexfs.durability.states import State
+from cachexfs.measurements.openings import Openings
 from cachexfs.mount import attributes
 from cachexfs.mount.descriptors import inode_of
 from cachexfs.mount.errnos import answer
@@ -85,6 +86,7 @@ class Operations(pyfuse3.Operations):
         xattrs: Xattrs,
         fsync_level: State,
         visibility: Visibility | None = None,
+        openings: Openings | None = None,
     ) -> None:
         super().__init__()
         self.kernel_link: Link = NoLink()
@@ -100,6 +102,7 @@ class Operations(pyfuse3.Operations):
         self.standing = Standing(tree, view)
         self._fsync_level = fsync_level
         self._visibility: Visibility = visibility or Alone()
+        self._openings = openings or Openings()
         self._last_statvfs: os.statvfs_result | None = None
         self._made: set[int] = set()
         """Directories that were made here, as long as the kernel knows them: the peers do too."""
@@ -108,6 +111,12 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        with self._openings.question(ctx.pid, (parent_inode, name)):
+            return await self._looked_up(parent_inode, name, ctx)
+
+    async def _looked_up(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         found = await self._view.child(parent_inode, name, ctx.pid)
@@ -127,12 +136,13 @@ class Operations(pyfuse3.Operations):
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
         slot = Slot(parent_inode, name)
         self._refuse_hidden(name)
-        request = self.kernel_link.request
+        request, opening = self.kernel_link.request, self._openings.begun(ctx.pid)
         if (made := await self._made_before(slot)) is not None:
             return await self._files.open(made, flags, request.unique), await self._counted(made)
         with self._tree.transaction():
             node, fd = self._names.create(slot, mode, _caller(ctx))
             opened = self._files.created(node, fd, flags, request.unique)
+        self._openings.opened(node.ino, opening)
         return opened, await self._counted(node)
 
     @guarded
@@ -232,7 +242,8 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return await self._view.attributes(self._view.named(inode), pid=ctx.pid)
+        with self._openings.question(ctx.pid, inode):
+            return await self._view.attributes(self._view.named(inode), pid=ctx.pid)
 
     @guarded
     async def setattr(
@@ -328,16 +339,19 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        node = self._view.named(inode)
+        node, opening = self._view.named(inode), self._openings.begun(ctx.pid)
         request = self.kernel_link.request
         if not request.is_resent:  # then it may be counted as open already
             await self.standing.check(node, ctx.pid)
         if flags & os.O_ACCMODE != os.O_RDONLY:
             node.job = job_of(ctx.pid)
         try:
-            return await self._files.open(node, flags, request.unique)
+            opened = await self._files.open(node, flags, request.unique)
         except FileNotFoundError:  # removed by another node; something else may have the name now
             raise answer(errno.ESTALE) from None
+        if flags & os.O_TRUNC:  # its capture has begun
+            self._openings.opened(node.ino, opening)
+        return opened
 
     @guarded
     async def read(self, fh: int, off: int, size: int) -> bytes:

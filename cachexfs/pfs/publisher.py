@@ -25,6 +25,7 @@ from typing import Protocol
 import trio
 
 from cachexfs.durability.actions import Action, Publish, Slot
+from cachexfs.durability.latency.sample import COPIED_IN_COMMIT_BYTES
 from cachexfs.durability.ledger import Entry, Ledger
 from cachexfs.pfs import copying
 from cachexfs.pfs.deeds import Deeds
@@ -40,7 +41,7 @@ FLUSHES = 4
 """Files copied at the same time: enough to keep several storage targets busy, few enough that the
 first ones are safe soon."""
 
-SMALL_BYTES = 1 << 20
+SMALL_BYTES = COPIED_IN_COMMIT_BYTES
 """Files up to this size are copied and committed at once: what they cost is the visits, not the
 bytes, and with one file of a job at a time they leave the processors to the programs."""
 

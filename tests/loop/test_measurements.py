@@ -10,14 +10,17 @@ from pathlib import Path
 import pytest
 import trio
 
+from cachexfs.durability.calibration import Correction
 from cachexfs.durability.latency.curve import lognormal
 from cachexfs.durability.latency.prior import prior_fit
 from cachexfs.durability.paths import Decision
 from cachexfs.durability.score import LEVELS
+from cachexfs.durability.writing import WRITES
 from cachexfs.measurements import keeper as keeping
 from cachexfs.measurements import store as storing
 from cachexfs.measurements.keeper import Keeper
 from cachexfs.measurements.legs import Content, Legs
+from cachexfs.measurements.openings import Opening
 from cachexfs.measurements.record import Record, samples
 from cachexfs.measurements.recorder import BURST, PACE_S, RUNNING_AT_MOST, Key, Recorder
 from cachexfs.measurements.store import FILE_NAME, Store
@@ -166,7 +169,7 @@ def test_the_way_of_a_file_on_both_ways(recorder: Recorder, clock: Clock) -> Non
     assert way.replicas[0].beside_bytes == 1000 == (way.flush.beside_bytes if way.flush else 0)
     clock.now_s += 2
     legs.acknowledged(7, 1, "peer")
-    legs.safe(7, 1)
+    legs.replicated(7, 1)
     legs.copied(7, 1)
     way = legs.way(7, 1, copies_missing=0)
     assert way.flush is None and way.replicas == () and way.commit is not None
@@ -175,7 +178,8 @@ def test_the_way_of_a_file_on_both_ways(recorder: Recorder, clock: Clock) -> Non
     made = {one.phase: one for one in drain(recorder, running=True)}
     took = {phase: one.elapsed_s for phase, one in made.items()}
     assert took == {
-        "capture": 0, "replicate": 2, "flush": 2, "commit": 1, "safe": 2, "durable": 3
+        "capture": 0, "replicate": 2, "flush": 2, "commit": 1, "replicated": 2, "safe": 2,
+        "durable": 3,
     }  # fmt: skip
     assert all(one.quantiles for one in made.values())
     assert legs.way(7, 1, 1).commit is None
@@ -189,12 +193,79 @@ def test_a_flush_that_waits_for_its_replica_begins_when_it_may(
     assert legs.way(7, 1, 1).flush_waits
     clock.now_s += 4
     legs.acknowledged(7, 1, "peer")
-    legs.safe(7, 1)
+    legs.replicated(7, 1)
     legs.flush(7, 1, "replica")
     clock.now_s += 1
     way = legs.way(7, 1, 0)
     assert way.flush is not None and way.flush.elapsed_s == 1 and not way.flush_waits
     legs.flush(99, 1, "replica")  # nobody knows it: nothing
+
+
+def test_a_write_is_measured_from_the_begin_of_its_opening(
+    recorder: Recorder, clock: Clock
+) -> None:
+    legs, content = Legs(Held(recorder), 1, lambda: ("peer",)), Content(7, 1, 1000, "j")
+    opening = Opening(clock.now_s, legs.traffic_now())
+    clock.now_s += 0.5
+    legs.writing(content)
+    legs.opened(7, opening)
+    clock.now_s += 1
+    legs.captured(content)
+    legs.depart(content, "both", ("peer",))
+    clock.now_s += 2
+    legs.acknowledged(7, 1, "peer")
+    legs.replicated(7, 1)
+    legs.copied(7, 1)
+    clock.now_s += 4
+    legs.committed(7, 1)
+    made = {one.phase: one for one in drain(recorder, running=True)}
+    whole = [made[WRITES[to]] for to in ("replicated", "safe", "durable")]
+    assert [one.elapsed_s for one in whole] == [3.5, 3.5, 7.5]
+    assert {one.begin_s for one in whole} == {made["opening"].begin_s} == {1e9 + 100}
+    assert made["opening"].elapsed_s == 0.5 and made["opening"].quantiles
+    for one in whole:
+        assert one.quantiles == pytest.approx(one.composed) and one.size_bytes == 1000
+    assert whole[2].composed[3] > made["durable"].composed[3]
+
+
+def test_a_file_that_was_being_written_already_has_no_opening(
+    recorder: Recorder, clock: Clock
+) -> None:
+    legs, content = Legs(Held(recorder), 1), Content(7, 1, 1000, "j")
+    legs.writing(content)
+    clock.now_s += 1
+    legs.opened(7, Opening(clock.now_s, legs.traffic_now()))
+    legs.opened(99, Opening(clock.now_s, legs.traffic_now()))  # nobody writes it: nothing
+    assert [one.phase for one in drain(recorder, running=True)] == ["capture"]
+
+
+def test_a_commit_begins_under_the_load_of_other_flushes(recorder: Recorder) -> None:
+    legs = Legs(Held(recorder), 1)
+    for ino in (1, 2):
+        legs.depart(Content(ino, 1, 5 << 20, "j"), "both", ())
+    legs.copied(1, 1)
+    commit = recorder.running(Key("commit", 1, 1))
+    assert commit is not None and commit.ahead_bytes == 5 << 20
+
+
+def test_a_whole_way_is_forecast_as_earlier_ones_came_true(
+    recorder: Recorder, clock: Clock
+) -> None:
+    legs, content = Legs(Held(recorder), 1), Content(7, 1, 1000, "j")
+    steps = range(-60, 60)
+    recorder.model.corrections = {"durable": Correction(dict.fromkeys(steps, (9.0,) * 7))}
+    legs.depart(content, "direct", ())
+    recorder.model.corrections = {}  # what is learned later changes nothing
+    clock.now_s += 1
+    legs.copied(7, 1)
+    legs.committed(7, 1)
+    made = {one.phase: one for one in drain(recorder, running=True)}
+    durable = made["durable"]
+    moved_s = [b - a for a, b in zip(durable.composed, durable.quantiles, strict=True)]
+    assert moved_s == pytest.approx([9.0] * 7, rel=0.01)
+    assert made["safe"].quantiles == pytest.approx(made["safe"].composed)
+    outcome = durable.outcome()
+    assert outcome is not None and outcome.quantiles == durable.composed
 
 
 # --- the store ------------------------------------------------------------------------------------
@@ -282,6 +353,35 @@ def test_a_damaged_store_is_put_aside(tmp_path: Path) -> None:
 
 
 @pytest.mark.trio
+async def test_what_came_true_corrects_later_forecasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this daemon, and in the next one."""
+    monkeypatch.setattr(keeping, "CORRECT_EVERY_S", 0.02)
+    monkeypatch.setattr(keeping, "WRITE_EVERY_S", 0.01)
+    keeper = Keeper(tmp_path)
+    keeper.open()
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keeper.run)
+            for ino in range(60):
+                key = Key("durable", ino, 1)
+                keeper.recorder.begin(key, 10, keep=True, forecast=lambda: lognormal(1e-5, 0.1))
+                keeper.recorder.end(key)
+            with trio.fail_after(20):
+                while not keeper.recorder.corrections:  # noqa: ASYNC110 - it tells nobody
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+    finally:
+        keeper.close(orderly=True)
+    assert keeper.recorder.corrections["durable"].shifts
+    again = Keeper(tmp_path)
+    again.open()
+    again.close(orderly=True)
+    assert again.recorder.corrections == keeper.recorder.corrections
+
+
+@pytest.mark.trio
 async def test_the_daemon_has_its_measurements_fitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,13 +414,17 @@ def test_a_store_of_an_earlier_version_is_taken_up(tmp_path: Path) -> None:
     path = tmp_path / FILE_NAME
     with sqlite3.connect(path) as old:
         columns = storing.SCHEMA.split("CREATE TABLE IF NOT EXISTS record (")[1].split(");")[0]
-        was = columns.replace(", behind_bytes INTEGER NOT NULL DEFAULT 0", "")
+        was = columns.split(", behind_bytes")[0]
         assert was != columns
         old.execute(f"CREATE TABLE record ({was})")
         row = "1, 'flush', 10, 1.0, 1.0, 'ended', '', '', '', 0, 0, '[]'"
         old.execute(f"INSERT INTO record VALUES ({row})")
     old.close()
+    reader = Store(path, readonly=True)  # by a program that is newer than the daemon
+    assert [one.id for one in reader.records()] == [1]
+    reader.close()
     store = Store(path)
-    store.save([record(2, behind_bytes=5)])
+    store.save([record(2, behind_bytes=5, composed=(1.0, 2.0))])
     assert [one.behind_bytes for one in store.records()] == [0, 5]
+    assert [one.composed for one in store.records()] == [(), (1.0, 2.0)]
     store.close()
