@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from cachexfs.config import Config
-from cachexfs.durability.forecast import Way
+from cachexfs.durability.calibration import Correction
+from cachexfs.durability.forecast import Model, Way
 from cachexfs.durability.latency.fit import PhaseFit
 from cachexfs.durability.lost_work import Lifetime
 from cachexfs.durability.paths import Traffic
@@ -51,6 +52,16 @@ class Knowledge(msgspec.Struct, frozen=True):
     lifetimes: list[Lifetime]
     pending: list[PendingFile]
     traffic: Traffic = Traffic()
+    corrections: dict[str, Correction] = {}
+
+    @classmethod
+    def of(cls, answer: Any) -> Knowledge:
+        """What came as JSON, which has no keys but strings."""
+        return msgspec.convert(answer, cls, str_keys=True)
+
+    def model(self) -> Model:
+        """The model in force, as of now."""
+        return Model(self.fits, self.corrections)
 
 
 class Foresight:
@@ -80,6 +91,7 @@ class Foresight:
             lifetimes=self._keeper.lifetimes(),
             pending=[self._pending(node) for node in nodes if self._is_on_its_way(node)],
             traffic=self._ways.traffic(peers),
+            corrections=dict(self._keeper.recorder.corrections),
         )
         made: dict[str, Any] = msgspec.to_builtins(known)
         return made

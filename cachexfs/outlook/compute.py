@@ -19,6 +19,7 @@ from cachexfs.durability.lost_work import (
     lost_work,
 )
 from cachexfs.durability.paths import PATHS, Decision, Path, Traffic, offers, pick
+from cachexfs.durability.writing import composed, corrected
 from cachexfs.measurements.record import Record
 from cachexfs.outlook import summary as s
 from cachexfs.outlook.history import (
@@ -52,6 +53,7 @@ def summarize(
         at_s=known.now_s,
         fitted_at_s=known.fitted_s,
         phases=[_phase(fit, model, records) for fit in model.fits_now()],
+        write=_write(known, model, records),
         pending=[_pending(model, file) for file in known.pending[:PENDING_AT_MOST]],
         checkpoint=_current(known, model),
         lost_work=_lost_work(known, records, lags),
@@ -73,6 +75,18 @@ def _phase(fit: PhaseFit, model: Model, records: Sequence[Record]) -> s.PhaseSum
         censored=fit.censored, slower_by=math.exp(fit.level), together=fit.together,
         since_at_s=fit.since_s, typical_size_bytes=size, bic=fit.bic,
         time=s.When(curve.median(), curve.quantile(0.95)),
+    )  # fmt: skip
+
+
+def _write(known: Knowledge, model: Model, records: Sequence[Record]) -> s.WriteSummary:
+    """A file like most, if its write began now."""
+    size = typical_size(records, "safe")
+    path: Path = next((one for one in PATHS if one == known.path), "both")
+    made = composed(model, size, known.traffic, known.copies_wanted, path)
+    told = corrected(model, made)
+    return s.WriteSummary(
+        size_bytes=size, replicated=s.when(told.replicated), durable=s.when(told.durable),
+        safe=s.when(told.safe), corrected=told != made,
     )  # fmt: skip
 
 
@@ -138,7 +152,8 @@ def _ways(path: Path, sizes: Sequence[int], peers: Sequence[str], copies: int) -
     for size in sizes[:FILES_AT_MOST]:
         beside = size * (path == "both")
         replicas = tuple(Leg("replicate", size, 0.0, ahead, beside, peer) for peer in peers)
-        flush, commit = Leg("flush", size, 0.0, ahead, beside), Leg("commit", size)
+        flush = Leg("flush", size, 0.0, ahead, beside)
+        commit = Leg("commit", size, ahead_bytes=None)
         if path == "replica":
             ways.append(Way(copies, replicas))
         elif path == "direct":

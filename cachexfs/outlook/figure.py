@@ -21,11 +21,12 @@ def draw(file: Path, known: Knowledge, model: Model, records: Sequence[Record]) 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(2, 3, figsize=(15, 8.5), constrained_layout=True)
-    for axis, phase in zip(axes.flat[:4], MEASURED_PHASES, strict=True):
+    figure, axes = pyplot.subplots(2, 4, figsize=(19, 8.5), constrained_layout=True)
+    for axis, phase in zip(axes.flat[:5], MEASURED_PHASES, strict=True):
         _phase(axis, phase, model, records)
-    _safety(axes.flat[4], known, model)
-    _seen(axes.flat[5], records)
+    _safety(axes.flat[5], known, model)
+    _seen(axes.flat[6], records)
+    axes.flat[7].set_axis_off()
     figure.savefig(file)
     pyplot.close(figure)
 

@@ -32,8 +32,8 @@ class Gathered:
 
 def gather(client: Client, below: str) -> Gathered:
     """Of the mount that `client` asks, for what is at and below a path. Raises `CacheXError`."""
-    known = msgspec.convert(client.ask("forecast", path=below), Knowledge)
-    made = Gathered(known, Model(known.fits))
+    known = Knowledge.of(client.ask("forecast", path=below))
+    made = Gathered(known, known.model())
     try:
         store = Store(Path(known.store), readonly=True)
         try:
@@ -59,7 +59,7 @@ def _fit_if_never(made: Gathered) -> None:
     except ModuleNotFoundError as error:
         made.notes.append(f"the prior's figures: {error.name} is not installed, so nothing is fit")
         return
-    made.model = Model(fit_all(measured))
+    made.model = Model(fit_all(measured), made.known.corrections)
     made.notes.append("fitted for this forecast; the daemon has not made its first fit yet")
 
 

@@ -42,6 +42,19 @@ class PhaseSummary(msgspec.Struct, frozen=True, kw_only=True):
     bic: dict[str, float]
 
 
+class WriteSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a program opens now, writes and closes, or waits for: from its open.
+
+    `corrected`: whether enough earlier forecasts of such files came true to learn from them.
+    """
+
+    size_bytes: int
+    replicated: When | None
+    durable: When | None
+    safe: When | None
+    corrected: bool
+
+
 class PendingSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A file, or a checkpoint, that is not durable yet."""
 
@@ -95,6 +108,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     at_s: float
     fitted_at_s: float
     phases: list[PhaseSummary]
+    write: WriteSummary
     pending: list[PendingSummary]
     checkpoint: PendingSummary | None
     lost_work: LostWork

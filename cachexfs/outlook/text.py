@@ -16,7 +16,7 @@ def of_summary(summary: s.Summary) -> str:
     """Phases, what is on its way, lost work, how often, which path, the score."""
     parts = [
         [f"{summary.mountpoint}  forecast"],
-        _phases(summary),
+        [*_phases(summary), _write(summary.write)],
         _pending(summary),
         _lost_work(summary),
         _intervals(summary.intervals),
@@ -63,6 +63,14 @@ def _weather(phase: s.PhaseSummary) -> str:
     if phase.since_at_s:
         notes.append("changed at " + time.strftime("%d %b %H:%M", time.localtime(phase.since_at_s)))
     return "  " + ", ".join(notes) if notes else ""
+
+
+def _write(made: s.WriteSummary) -> str:
+    how = "corrected by how earlier ones came true" if made.corrected else "as the phases add up"
+    return (
+        f"a write of {format_size(made.size_bytes)} that begins now: safe {_pair(made.safe)}; "
+        f"durable {_pair(made.durable)} (50, 95 %; {how})"
+    )
 
 
 def _pending(summary: s.Summary) -> list[str]:
@@ -140,12 +148,14 @@ def _score(made: Sequence[Score]) -> list[str]:
     if not made:
         return ["past forecasts    none came true yet"]
     lines = [
-        "past forecasts (7 days)   count   error (MAPE)   inside 50 / 90 / 95 %   pinball loss"
+        "past forecasts (7 days)   count   error (mean, MAPE)   inside 50 / 90 / 95 %   "
+        "pinball loss"
     ]
     for one in made:
         inside = " / ".join(f"{100 * one.coverage[level]:.0f}" for level in ("50", "90", "95"))
+        errors = f"{span(one.error_s):>8} {100 * one.mape:>7.1f} %"
         lines.append(
-            f"  {one.phase:<22} {one.forecasts:>6}   {100 * one.mape:>9.1f} %   {inside:>20}   "
-            f"{span(one.pinball_s):>13}"
+            f"  {one.phase:<22} {one.forecasts:>6}   {errors:>18}   {inside:>20}   "
+            f"{span(one.pinball_s):>12}"
         )
     return lines

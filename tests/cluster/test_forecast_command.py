@@ -16,6 +16,8 @@ import pytest
 
 from cachexfs.demo.faults import Fault
 from cachexfs.demo.faulty_storage import FaultyStorage
+from cachexfs.durability.latency.sample import MEASURED_PHASES
+from cachexfs.durability.writing import WRITES
 from cachexfs.measurements.record import Record
 from cachexfs.measurements.store import FILE_NAME, Store
 from tests.cluster_of_nodes import Node, eventually, listed, nodes, run
@@ -88,6 +90,13 @@ def test_every_phase_is_measured_and_survives_a_restart(pair: tuple[Node, Node])
         assert [one.size_bytes for one in made] == [SIZE] * 3, phase
         assert all(one.quantiles and 0 < one.elapsed_s < 20 for one in made), phase
     assert {one.source for one in ended(a, "replicate")} == {"b"}
+    openings = ended(a, "opening")
+    assert [one.size_bytes for one in openings] == [0] * 3
+    for kind in WRITES.values():
+        writes = ended(a, kind)
+        begun = [one.begin_s for one in writes]
+        assert begun == pytest.approx([one.begin_s for one in openings], rel=0, abs=1e-3), kind
+        assert all(one.quantiles and one.composed for one in writes), kind
     before = len(records(a))
     run("restart", a.mountpoint)
     save(a, "later")
@@ -141,15 +150,15 @@ def test_a_file_on_its_way_says_when(stalled: tuple[Node, Node, FaultyStorage]) 
 
 
 FIELDS = {
-    "schema", "mountpoint", "at_s", "fitted_at_s", "phases", "pending", "checkpoint", "lost_work",
-    "intervals", "recommended", "score", "notes",
+    "schema", "mountpoint", "at_s", "fitted_at_s", "phases", "write", "pending", "checkpoint",
+    "lost_work", "intervals", "recommended", "score", "notes",
 }  # fmt: skip
 
 
 def test_the_forecast_of_a_mount_that_measured_nothing(node: Node) -> None:
     made = forecast(node)
     assert set(made) == FIELDS
-    assert [phase["family"] for phase in made["phases"]] == ["prior"] * 4
+    assert [phase["family"] for phase in made["phases"]] == ["prior"] * len(MEASURED_PHASES)
     assert made["recommended"]["path"] == "direct" and made["intervals"] is None
     assert made["notes"] == ["little was measured yet: these are the prior's figures"]
     assert "prior" in run("forecast", node.mountpoint).stdout
