@@ -13,17 +13,16 @@ import msgspec
 
 from cachexfs.errors import CacheXError
 from tools.experiments.predicting import (
-    calibration,
     deaths,
     figures,
     held,
     pages,
     paths,
     replay,
+    retelling,
     sweep,
     writes,
 )
-from tools.experiments.predicting.foreseeing import TARGETS
 
 _out = click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path("predict-results"),
@@ -58,12 +57,12 @@ def writes_(minutes: float | None, quick: bool, out: Path, page: Path | None) ->
     _finish("writes", held.as_table(rows), out, page)
 
 
-@main.command("calibrated")
+@main.command("retold")
 @click.argument("results", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-def calibrated_(results: Path) -> None:
-    """The forecasts in a results.json of `writes`, each corrected by those before it."""
+def retold_(results: Path) -> None:
+    """The forecasts in a results.json of `writes`, as this version would have made them."""
     made = msgspec.json.decode(results.read_bytes(), type=_Forecasts).forecasts
-    click.echo(calibration.as_table(made, TARGETS))
+    click.echo(retelling.as_table(made))
 
 
 class _Forecasts(msgspec.Struct):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cachexfs.control.foresight import Knowledge
-from cachexfs.durability.composition import then
-from cachexfs.durability.forecast import Leg, Model, Way
+from cachexfs.durability.forecast import Outlook
 from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.score import LEVELS
+from cachexfs.durability.writing import composed, corrected
 
 TARGETS = ("returned", "replicated", "durable")
 """Seconds from the begin of a write. `returned`: its fsync did, at the level `replicated`, which
@@ -16,36 +18,29 @@ Quantiles = tuple[float, ...]
 """At `score.LEVELS`."""
 
 
-def foresee(known: Knowledge, size_bytes: int) -> dict[str, Quantiles]:
-    """The quantiles of every target of a file of this size."""
-    model = Model(known.fits)
-    capture = model.whole(Leg("capture", size_bytes))
-    outlook = model.outlook(way_of(known, size_bytes))
-    curves = {
-        "returned": outlook.safe, "replicated": outlook.replicated, "durable": outlook.durable
-    }  # fmt: skip
+class Foreseen(NamedTuple):
+    """What the mount would tell of a write, and the same before its correction."""
+
+    quantiles: Quantiles
+    composed: Quantiles
+
+
+def foresee(known: Knowledge, size_bytes: int) -> dict[str, Foreseen]:
+    """The forecast of every target of a file of this size, both ways, as the mount makes it."""
+    model = known.model()
+    model.it_is(known.now_s)
+    made = composed(model, size_bytes, known.traffic, known.copies_wanted)
+    before, after = targets(made), targets(corrected(model, made))
     return {
-        target: _quantiles(then(capture, curve))
-        for target, curve in curves.items()
-        if curve is not None
+        target: Foreseen(_quantiles(after[target]), _quantiles(curve))
+        for target, curve in before.items()
     }
 
 
-def way_of(known: Knowledge, size_bytes: int) -> Way:
-    """Replication and flush side by side, behind what is under way already."""
-    traffic = known.traffic
-    replicas = tuple(
-        Leg(
-            "replicate", size_bytes, ahead_bytes=ahead,
-            beside_bytes=traffic.flushing_bytes + size_bytes, source=peer,
-        )
-        for peer, ahead in traffic.peers
-    )  # fmt: skip
-    flush = Leg(
-        "flush", size_bytes, ahead_bytes=traffic.flushing_bytes,
-        beside_bytes=traffic.replicating_bytes + size_bytes * bool(replicas),
-    )  # fmt: skip
-    return Way(known.copies_wanted, replicas, flush, Leg("commit", size_bytes))
+def targets(made: Outlook) -> dict[str, Curve]:
+    """By what is waited for; without those that it is not on its way to."""
+    curves = {"returned": made.safe, "replicated": made.replicated, "durable": made.durable}
+    return {target: curve for target, curve in curves.items() if curve is not None}
 
 
 def _quantiles(curve: Curve) -> Quantiles:

@@ -22,7 +22,10 @@ COVERED = (0.85, 0.95)
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """One forecast. `run`: a profile is run twice; `number`: of the write in its run."""
+    """One forecast. `run`: a profile is run twice; `number`: of the write in its run.
+
+    `composed`: of a whole write, what `quantiles` were before the daemon's correction.
+    """
 
     profile: str
     run: int
@@ -33,10 +36,15 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     quantiles: tuple[float, ...]
     seen_s: float
     rivals: dict[str, float]
+    composed: tuple[float, ...] = ()
 
     def forecast(self) -> Forecast:
         """As it is scored."""
         return Forecast(self.target, self.at_s, self.quantiles, self.seen_s)
+
+    def as_composed(self) -> Forecast:
+        """As it would be scored without the correction."""
+        return Forecast(self.target, self.at_s, self.composed or self.quantiles, self.seen_s)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

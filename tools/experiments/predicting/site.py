@@ -120,7 +120,7 @@ def state_of(path: Path) -> str:
 
 def knowledge(host: Host) -> Knowledge:
     """What the daemon of a host knows now: its fits, and what is on its way."""
-    return msgspec.convert(host.client.ask("forecast", path=""), Knowledge)
+    return Knowledge.of(host.client.ask("forecast", path=""))
 
 
 def records(host: Host) -> list[Record]:

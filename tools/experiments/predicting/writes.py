@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from cachexfs.durability.latency.sample import MEASURED_PHASES
 from cachexfs.measurements.record import Record
-from tools.experiments.predicting.foreseeing import TARGETS, Quantiles, foresee
+from tools.experiments.predicting.foreseeing import TARGETS, Foreseen, Quantiles, foresee
 from tools.experiments.predicting.held import Held
 from tools.experiments.predicting.rivals import Timed, guesses
 from tools.experiments.predicting.site import (
@@ -31,7 +32,7 @@ from tools.experiments.predicting.site import (
 from tools.experiments.predicting.workload import MIB, Sizes, Spell, Write, spells, writes
 
 PEERS = {"host1": "host2", "host2": "host1", "host3": "host2"}
-PHASES = ("capture", "replicate", "flush", "commit")
+PHASES = MEASURED_PHASES
 PROFILES = ("steady", "bursts")
 _WRITTEN_DOWN_S = 2.5
 """The daemon writes its measurements down each second."""
@@ -71,7 +72,7 @@ class Seen:
     number: int
     write: Write
     written: Written
-    foreseen: dict[str, Quantiles]
+    foreseen: dict[str, Foreseen]
 
 
 @dataclass
@@ -161,7 +162,10 @@ def _of_target(log: Log, target: str) -> list[Held]:
     kept = [(one, seen_s) for one, seen_s in seen if seen_s is not None and target in one.foreseen]
     series = [Timed(one.written.begin_s, one.write.size_bytes, s) for one, s in kept]
     return [
-        _held(one, target, timed, one.foreseen[target], rivals)
+        msgspec.structs.replace(
+            _held(one, target, timed, one.foreseen[target].quantiles, rivals),
+            composed=one.foreseen[target].composed,
+        )
         for (one, _), timed, rivals in zip(kept, series, guesses(series), strict=True)
     ]
 
