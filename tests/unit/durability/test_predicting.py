@@ -157,7 +157,7 @@ def test_the_score_beside_the_rivals_and_the_floor() -> None:
     (row,) = rows(made)
     assert row.score.forecasts == 4 and row.floor == pytest.approx(0.1)
     assert row.is_best and not row.is_honest  # all inside: wider than it says
-    assert "| steady | durable | 4 | **5.1 %** | 101.0 % |" in as_table([row])
+    assert "| steady | durable | 4 | 50 ms | **5.1 %** | 101.0 % |" in as_table([row])
     assert floor([one_held(0, 0, 1.0)]) is None
 
 
@@ -192,6 +192,26 @@ def test_a_log_becomes_forecasts_by_the_size_of_each_write() -> None:
     count = {target: sum(one.target == target for one in made) for target in TARGETS}
     assert count["durable"] == 30 > count["returned"] == sum(s.write.sync for s in log.seen)
     assert {one.target for one in made} == {*TARGETS, "capture", "replicate"}
+
+
+def test_an_opening_is_of_the_write_in_whose_time_it_began() -> None:
+    log, seven = Log(), (0.1,) * 7
+    for number, write in enumerate(itertools.islice(writes(1, SIZES, 0.3), 3)):
+        written = Written(10.0 * number, 10.0 * number + 2.0)
+        log.seen.append(Seen("steady", 0, number, write, written, {}))
+    log.measured = [
+        Record(id=0, phase="opening", size_bytes=0, begin_s=begin_s, elapsed_s=0.1, state="ended",
+               quantiles=seven)
+        for begin_s in (9.9995, 21.0, 25.0)  # the last is of nobody's write
+    ]  # fmt: skip
+    assert [(one.target, one.number) for one in held(log)] == [("opening", 1), ("opening", 2)]
+
+
+def test_what_was_not_corrected_stands_beside_it() -> None:
+    made = [msgspec.structs.replace(one_held(i, 0, 1.1), composed=(0.5,) * 7) for i in range(4)]
+    (row,) = rows(made)
+    assert row.score.coverage["90"] == 1.0 and row.composed.coverage["90"] == 0.0
+    assert as_table([row]).splitlines()[2].endswith("| 0 / 0 / 0, 300 ms |")
 
 
 # --- deaths ---------------------------------------------------------------------------------------

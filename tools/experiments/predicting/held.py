@@ -48,11 +48,15 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one target under one profile; `rivals`: the MAPE of each."""
+    """Of one target under one profile; `rivals`: the MAPE of each.
+
+    `composed`: without the daemon's correction of whole writes.
+    """
 
     profile: str
     target: str
     score: Score
+    composed: Score
     rivals: dict[str, float]
     floor: float | None
 
@@ -81,6 +85,7 @@ def _row(held: Sequence[Held]) -> Row:
         profile=held[0].profile,
         target=held[0].target,
         score=score([one.forecast() for one in held]),
+        composed=score([one.as_composed() for one in held]),
         rivals={
             rival: mean(abs(one.rivals[rival] - one.seen_s) / one.seen_s for one in held)
             for rival in RIVALS
@@ -101,20 +106,21 @@ def floor(held: Iterable[Held]) -> float | None:
 def as_table(made: Sequence[Row]) -> str:
     """Markdown."""
     lines = [
-        "| | | forecasts | MAPE | " + " | ".join(RIVALS) + " | two runs differ by "
-        "| inside 50 / 90 / 95 % | pinball |",
-        "|---|---|---|---|" + "---|" * len(RIVALS) + "---|---|---|",
+        "| | | forecasts | error | MAPE | " + " | ".join(RIVALS) + " | two runs differ by "
+        "| inside 50 / 90 / 95 % | pinball | not corrected: inside, pinball |",
+        "|---|---|---|---|---|" + "---|" * len(RIVALS) + "---|---|---|---|",
     ]
     for row in made:
-        inside = " / ".join(
-            f"{100 * row.score.coverage[level]:.0f}" for level in ("50", "90", "95")
-        )
+        composed = "-"
+        if row.composed != row.score:
+            composed = f"{_inside(row.composed)}, {1000 * row.composed.pinball_s:.3g} ms"
         rivals = " | ".join(_percent(row.rivals[rival]) for rival in RIVALS)
         noise = "-" if row.floor is None else _percent(row.floor)
         lines.append(
             f"| {row.profile} | {row.target} | {row.score.forecasts} | "
-            f"**{_percent(row.score.mape)}** | {rivals} | {noise} | {inside} | "
-            f"{1000 * row.score.pinball_s:.3g} ms |"
+            f"{1000 * row.score.error_s:.3g} ms | "
+            f"**{_percent(row.score.mape)}** | {rivals} | {noise} | "
+            f"{_inside(row.score)} | {1000 * row.score.pinball_s:.3g} ms | {composed} |"
         )
     return "\n".join([*lines, "", *claims(made)])
 
@@ -131,6 +137,10 @@ def claims(made: Sequence[Row]) -> list[str]:
         ]
         said.append(f"- {what}; " + "; ".join(f"{text}: {_held(held)}" for held, text in wanted))
     return said
+
+
+def _inside(made: Score) -> str:
+    return " / ".join(f"{100 * made.coverage[level]:.0f}" for level in ("50", "90", "95"))
 
 
 def _held(held: bool) -> str:

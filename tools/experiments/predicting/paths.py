@@ -16,6 +16,8 @@ import msgspec
 
 from cachexfs.config import PathPolicy
 from cachexfs.durability.paths import PATHS
+from cachexfs.durability.score import Forecast
+from cachexfs.durability.writing import WRITES
 from cachexfs.measurements.record import Record
 from cachexfs.measurements.store import FILE_NAME
 from tools.experiments.predicting.site import Writer, knowledge, limit_hosts, records, site
@@ -84,6 +86,7 @@ def _learn(writer: Writer, plan: Plan) -> None:
 
 def _cell(writers: dict[str, Writer], plan: Plan, peers: int, pfs: int, ahead: int) -> Cell:
     """Each path in turns, so that what the machine does meanwhile meets all alike."""
+    begin_s = time.time()
     sizes: dict[str, list[int]] = {path: [] for path in writers}
     for _ in range(plan.tries):
         for path, writer in writers.items():
@@ -100,7 +103,20 @@ def _cell(writers: dict[str, Writer], plan: Plan, peers: int, pfs: int, ahead: i
         safe_s={path: [record.elapsed_s for record in safe[path]] for path in PATHS},
         taken=[record.path for record in safe["auto"]],
         auto_s=[record.elapsed_s for record in safe["auto"]],
+        forecasts=[
+            forecast for writer in writers.values() for forecast in _whole(writer.host, begin_s)
+        ],
     )  # fmt: skip
+
+
+def _whole(host: Host, since_s: float) -> list[Forecast]:
+    """The mount's forecasts of whole writes since then, with what became of them."""
+    return [
+        forecast
+        for record in records(host)
+        if record.phase in WRITES.values() and record.begin_s >= since_s
+        if (forecast := record.forecast()) is not None
+    ]
 
 
 def _safe(host: Host, sizes: list[int]) -> list[Record]:

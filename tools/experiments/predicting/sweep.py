@@ -8,6 +8,7 @@ from statistics import median
 import msgspec
 
 from cachexfs.durability.paths import PATHS
+from cachexfs.durability.score import Forecast, scores
 
 MATTERS = 0.1
 """Relative: only where replica and direct differ by more is one of them better."""
@@ -16,6 +17,7 @@ MATTERS = 0.1
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One pair of speeds (megabits a second) under one load.
 
+    `forecasts`: of whole writes, as the mounts of all paths made them.
     `safe_s`: path -> its times to safety, in turns. `taken`: the paths that `auto` took, once it
     had measured; `ahead`: how many files were closed just before each.
     """
@@ -26,6 +28,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     safe_s: dict[str, list[float]]
     taken: list[str]
     auto_s: list[float]
+    forecasts: list[Forecast] = []
 
     def time_of(self, path: str) -> float:
         """The median time to safety of a path."""
@@ -91,7 +94,27 @@ def as_table(cells: Sequence[Cell]) -> str:
             f"| {cell.peers_mbit} Mbit/s | {cell.pfs_mbit} Mbit/s | {cell.ahead} | {times} | "
             f"{taken} | {median(cell.auto_s):.2f} s | {right} |"
         )
-    return "\n".join([*lines, "", _sentence(cells)])
+    return "\n".join([*lines, "", _sentence(cells), *_whole_writes(cells)])
+
+
+def _whole_writes(cells: Sequence[Cell]) -> list[str]:
+    """How the mounts' own forecasts of whole writes came true, in all cells."""
+    made = scores(forecast for cell in cells for forecast in cell.forecasts)
+    if not made:
+        return []
+    lines = [
+        "",
+        "| whole writes, by what the mounts forecast | forecasts | error | MAPE | "
+        "inside 50 / 90 / 95 % | pinball |",
+        "|---|---|---|---|---|---|",
+    ]
+    for one in made:
+        inside = " / ".join(f"{100 * one.coverage[level]:.0f}" for level in ("50", "90", "95"))
+        lines.append(
+            f"| {one.phase} | {one.forecasts} | {1000 * one.error_s:.3g} ms | "
+            f"{100 * one.mape:.1f} % | {inside} | {1000 * one.pinball_s:.3g} ms |"
+        )
+    return lines
 
 
 def _sentence(cells: Sequence[Cell]) -> str:

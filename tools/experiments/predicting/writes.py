@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +35,9 @@ from tools.experiments.predicting.workload import MIB, Sizes, Spell, Write, spel
 PEERS = {"host1": "host2", "host2": "host1", "host3": "host2"}
 PHASES = MEASURED_PHASES
 PROFILES = ("steady", "bursts")
+_CLOCKS_S = 0.001
+"""A begin that is computed from a duration may lie so much before the one that was seen."""
+
 _WRITTEN_DOWN_S = 2.5
 """The daemon writes its measurements down each second."""
 
@@ -188,17 +192,35 @@ def _ends(measured: Sequence[Record], phase: str) -> dict[int, float]:
 
 def _of_phase(log: Log, phase: str) -> list[Held]:
     """As the daemon forecast them when they began."""
-    by_size = {one.write.size_bytes: one for one in log.seen}
+    of = _write_of(log, phase)
     kept = [
-        record
+        (one, record)
         for record in log.measured
-        if record.phase == phase and record.forecast() is not None and record.size_bytes in by_size
+        if record.phase == phase
+        and record.forecast() is not None
+        and (one := of(record)) is not None
     ]
-    series = [Timed(record.begin_s, record.size_bytes, record.elapsed_s) for record in kept]
+    series = [Timed(record.begin_s, record.size_bytes, record.elapsed_s) for _, record in kept]
     return [
-        _held(by_size[record.size_bytes], phase, timed, record.quantiles, rivals)
-        for record, timed, rivals in zip(kept, series, guesses(series), strict=True)
+        _held(one, phase, timed, record.quantiles, rivals)
+        for (one, record), timed, rivals in zip(kept, series, guesses(series), strict=True)
     ]
+
+
+def _write_of(log: Log, phase: str) -> Callable[[Record], Seen | None]:
+    """Finds the write of a record: by its size or, of an opening, which has none, by the time."""
+    if phase != "opening":
+        by_size = {one.write.size_bytes: one for one in log.seen}
+        return lambda record: by_size.get(record.size_bytes)
+    ordered = sorted(log.seen, key=lambda one: one.written.begin_s)
+    begins = [one.written.begin_s for one in ordered]
+
+    def by_time(record: Record) -> Seen | None:
+        i = bisect_right(begins, record.begin_s + _CLOCKS_S) - 1
+        is_within = i >= 0 and record.begin_s < ordered[i].written.returned_s
+        return ordered[i] if is_within else None
+
+    return by_time
 
 
 def _held(
