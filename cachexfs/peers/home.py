@@ -12,14 +12,14 @@ from cachexfs.clock import Clock
 from cachexfs.peers import messages as m
 from cachexfs.peers.paths import MAX_NAME_BYTES
 from cachexfs.peers.refusal import Refusal
-from cachexfs.peers.register import Full, Key, Outcome, Register
+from cachexfs.peers.register import Full, Key, Outcome, Register, gravestone
 from cachexfs.peers.replicas import check_said
 
 MAX_AT_ONCE = 1024
 """Entries in one message; an honest sender has `registrar.AT_ONCE`."""
 REMEMBERED_NODES = 16_384
 
-Request = m.Register | m.Forget | m.Find | m.FindAll
+Request = m.Register | m.Forget | m.Missed | m.Find | m.FindAll
 Push = Callable[[m.Message], None]
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,12 @@ class Home:
                 return m.Registered(request.id, beaten_by, self.clock.now_ns())
             case m.Forget():
                 for name, stamp in request.names[:MAX_AT_ONCE]:
-                    self.register.forget(key, name, stamp, now_s)
+                    self.register.forget(key, name, stamp, now_s, self.clock.now_ns())
                 return m.Ack(request.id)
+            case m.Missed():
+                met = [self._met(key, each, node, now_s) for each in request.settled[:MAX_AT_ONCE]]
+                others = [entry for entry in met if entry is not None]
+                return m.Registered(request.id, others, self.clock.now_ns())
             case m.Find():
                 entry = self.register.find(key, request.name, now_s)
                 found = [] if entry is None else [entry]
@@ -82,12 +86,22 @@ class Home:
             self._tell_displaced(key, entry, outcome, node)
         return beaten_by
 
+    def _met(self, key: Key, settled: m.Settled, node: str, now_s: float) -> m.Entry | None:
+        """What another node had of a name meanwhile; it is told too."""
+        self.clock.heard(settled.stamp)
+        other = self.register.met(key, node, settled)
+        self.register.forget(key, settled.name, settled.stamp, now_s, settled.done_ns)
+        if other is not None:
+            entry = gravestone(key, settled.name, settled.stamp, node, settled.kind)
+            self._push(key, entry, other.replica.owner)
+        return other
+
     def _tell_displaced(self, key: Key, entry: m.Entry, outcome: Outcome, node: str) -> None:
-        if outcome.displaced is None:
-            return
-        owner = outcome.displaced.replica.owner
-        push = self._pushes.get(owner)
-        if push is not None and owner != node:
+        if outcome.displaced is not None and outcome.displaced.replica.owner != node:
+            self._push(key, entry, outcome.displaced.replica.owner)
+
+    def _push(self, key: Key, entry: m.Entry, owner: str) -> None:
+        if (push := self._pushes.get(owner)) is not None:
             push(m.Superseded(key.volume, key.directory, entry))
 
     def _remember(self, node: str, push: Push) -> None:

@@ -69,8 +69,8 @@ class Homes:
         self._known: OrderedDict[int, tuple[str, ...]] = OrderedDict()
         self._absent: OrderedDict[tuple[int, bytes], float] = OrderedDict()
         self._quiet: OrderedDict[int, float] = OrderedDict()
-        self._missed: dict[str, dict[tuple[int, bytes], int]] = {}
-        """Home -> what it was not told to forget: directory and name, up to which stamp."""
+        self._missed: dict[str, dict[tuple[int, bytes], m.Settled]] = {}
+        """Home -> what it was not told to forget, by directory and name."""
         self.take(members)
 
     def take(self, members: Sequence[Member]) -> None:
@@ -124,38 +124,46 @@ class Homes:
         )
 
     async def forget(self, directory: int, names: list[tuple[bytes, int]]) -> None:
+        """Names that count no more, up to these stamps, and that nobody here has published."""
+        await self.settle(directory, [m.Settled(name, stamp) for name, stamp in names])
+
+    async def settle(self, directory: int, settled: list[m.Settled]) -> None:
         """The shared file system agrees on these names.
 
         A home that does not answer is told when it does: what was registered may have reached it,
-        or be on its way still.
+        or be on its way still; and others may have told it something else meanwhile.
         """
-        told = await self._forget(directory, names, self.of(directory))
-        for home in set(self.of(directory)) - told:
-            missed = self._missed.setdefault(home, {})
-            missed.update(((directory, name), stamp) for name, stamp in names)
-            while len(missed) > REMEMBERED:
-                del missed[next(iter(missed))]
-
-    async def _forget(
-        self, directory: int, names: list[tuple[bytes, int]], homes: Iterable[str]
-    ) -> set[str]:
-        """Which homes have heard."""
-        told = set()
-        for home in homes:
-            if await self._ask_all(
+        names = [(each.name, each.stamp) for each in settled]
+        for home in self.of(directory):
+            if not await self._ask_all(
                 directory, lambda number: m.Forget(number, self.volume, directory, names), [home]
             ):
-                told.add(home)
-        return told
+                self._miss(home, directory, settled)
+
+    def _miss(self, home: str, directory: int, settled: list[m.Settled]) -> None:
+        missed = self._missed.setdefault(home, {})
+        missed.update(((directory, each.name), each) for each in settled)
+        while len(missed) > REMEMBERED:
+            del missed[next(iter(missed))]
 
     async def _catch_up(self, home: str) -> None:
         """Tell a home what it has missed."""
-        by_directory: dict[int, list[tuple[bytes, int]]] = {}
-        for (directory, name), stamp in self._missed.pop(home, {}).items():
-            by_directory.setdefault(directory, []).append((name, stamp))
-        for directory, names in by_directory.items():
-            for begin in range(0, len(names), AT_ONCE):
-                await self._forget(directory, names[begin : begin + AT_ONCE], [home])
+        by_directory: dict[int, list[m.Settled]] = {}
+        for (directory, _), settled in self._missed.pop(home, {}).items():
+            by_directory.setdefault(directory, []).append(settled)
+        for directory, all_of_it in by_directory.items():
+            for begin in range(0, len(all_of_it), AT_ONCE):
+                await self._tell_missed(home, directory, all_of_it[begin : begin + AT_ONCE])
+
+    async def _tell_missed(self, home: str, directory: int, settled: list[m.Settled]) -> None:
+        answers = await self._ask_all(
+            directory, lambda number: m.Missed(number, self.volume, directory, settled), [home]
+        )
+        if not answers:
+            self._miss(home, directory, settled)
+        for answer in answers:
+            for entry in answer.beaten_by if isinstance(answer, m.Registered) else ():
+                self._on_superseded(directory, entry)
 
     def _is_back(self, home: str) -> None:
         self._nursery.start_soon(self._catch_up, home)

@@ -309,6 +309,28 @@ class Forget(_Message, frozen=True):
     names: list[tuple[bytes, Count]]
 
 
+class Settled(msgspec.Struct, frozen=True):
+    """A name on which the shared file system agrees with its owner since `done_ns`: 0 where it was
+    not the owner's to publish. `stamp` and `kind` are those of the last entry."""
+
+    name: bytes
+    stamp: Count
+    done_ns: TimeNs = 0
+    kind: Kind = "gone"
+
+
+class Missed(_Message, frozen=True):
+    """As `Forget`, to a home that did not answer when these names were settled.
+
+    Then `Registered`, with what other nodes had of these names meanwhile.
+    """
+
+    id: Count
+    volume: str
+    directory: Inode
+    settled: list[Settled]
+
+
 class Find(_Message, frozen=True):
     """Of a home: what is said of a name? Answered by one `Found`."""
 
@@ -449,5 +471,5 @@ Message = (
     Hello | Challenge | Proof | Welcome | Offer | Data | Ahead | Scrap | Commit | Withdraw | Rename
     | Unlink | Link | Attrs | Durable | List | Fetch | Describe | Read | Register | Forget | Find
     | FindAll | Volumes | Ping | Need | Ack | Refused | Listing | Damaged | VolumeNames | Pong
-    | Described | Registered | Found | Superseded
+    | Described | Registered | Found | Superseded | Missed
 )  # fmt: skip

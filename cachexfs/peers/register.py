@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedDict
 
-from cachexfs.peers.messages import Entry, Replica
+from cachexfs.peers.messages import Entry, Kind, Replica, Settled
 
 EXPIRE_S = 90.0
 REFRESH_S = 20.0
@@ -51,7 +51,11 @@ class _Held:
 
 @dataclass(frozen=True)
 class _Buried:
+    """The last entry of a name, and since when the shared file system agrees on it."""
+
     rank: tuple[int, str]
+    kind: Kind
+    done_ns: int
     until_s: float
 
 
@@ -89,22 +93,42 @@ class Register:
         buried = self._buried.get((key, entry.name))
         is_known = held is not None and not others and held.entry.rank == entry.rank
         if buried and not by_owner and not is_known and buried.rank >= entry.rank:
-            return Outcome(beaten_by=_gravestone(key, entry.name, buried.rank))
+            return Outcome(beaten_by=gravestone(key, entry.name, *buried.rank, buried.kind))
         if buried and buried.rank > entry.rank and buried.rank[1] != entry.replica.owner:
-            return Outcome(beaten_by=_gravestone(key, entry.name, buried.rank))
+            return Outcome(beaten_by=gravestone(key, entry.name, *buried.rank, buried.kind))
         self._set(key, entry, now_s)
         return Outcome(displaced=held.entry if held is not None and others else None)
 
-    def forget(self, key: Key, name: bytes, stamp: int, now_s: float) -> None:
-        """The shared file system agrees on a name, as far as entries up to `stamp` go."""
+    def forget(self, key: Key, name: bytes, stamp: int, now_s: float, done_ns: int = 0) -> None:
+        """The shared file system agrees on a name, as far as entries up to `stamp` go.
+
+        It does since `done_ns`, on the clock that nodes share.
+        """
         names = self._names.get(key)
         held = names.get(name) if names is not None else None
         if names is None or held is None or held.entry.stamp > stamp:
             return
-        self._buried[key, name] = _Buried(held.entry.rank, now_s + BURIED_S)
+        rank, kind = held.entry.rank, held.entry.replica.kind
+        self._buried[key, name] = _Buried(rank, kind, done_ns, now_s + BURIED_S)
         if len(self._buried) > self._max_entries:
             del self._buried[next(iter(self._buried))]
         self._drop(key, name)
+
+    def met(self, key: Key, owner: str, settled: Settled) -> Entry | None:
+        """What another node has of a name that `owner` has settled out of the reach of this home.
+
+        Neither can have known of the other, as far as each closed before the other one was done:
+        who closes later has the other's content from the shared file system.
+        """
+        held = self._names.get(key, {}).get(settled.name)
+        if held is not None:
+            is_others = held.entry.replica.owner != owner
+            return held.entry if is_others and held.entry.stamp < settled.done_ns else None
+        buried = self._buried.get((key, settled.name))
+        if buried is None or buried.rank[1] == owner:
+            return None
+        is_meanwhile = buried.rank[0] < settled.done_ns and settled.stamp < buried.done_ns
+        return gravestone(key, settled.name, *buried.rank, buried.kind) if is_meanwhile else None
 
     def find(self, key: Key, name: bytes, now_s: float) -> Entry | None:
         """What counts for a name."""
@@ -165,10 +189,10 @@ class Register:
             del self._buried[place]
 
 
-def _gravestone(key: Key, name: bytes, rank: tuple[int, str]) -> Entry:
-    stamp, owner = rank
+def gravestone(key: Key, name: bytes, stamp: int, owner: str, kind: Kind) -> Entry:
+    """The entry of a name that was settled, as far as it is still known."""
     replica = Replica(
-        volume=key.volume, path=name, kind="gone", owner=owner, version=stamp,
+        volume=key.volume, path=name, kind=kind, owner=owner, version=stamp,
         closed_at_ns=min(stamp, 1 << 62),
     )  # fmt: skip
     return Entry(name=name, stamp=stamp, replica=replica)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
@@ -42,6 +42,8 @@ may be found dead, and for its own."""
 ROUNDS = 3
 """How often a change that others' clocks are ahead of is told again with a later stamp."""
 REMEMBERED_CONFLICTS = 16
+REMEMBERED_FILES = 4096
+"""Files that are done, and of which a home that comes back may say that others wrote them too."""
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -52,6 +54,13 @@ class _Told(NamedTuple):
 
     directory: int
     entry: m.Entry
+
+
+class _Done(NamedTuple):
+    """A file that was told of, and since when the shared file system has it."""
+
+    entry: m.Entry
+    done_ns: int
 
 
 class Registrar:
@@ -76,6 +85,9 @@ class Registrar:
         self._stamps: dict[Slot, int] = {}
         self._new: set[Slot] = set()
         self._again: set[Slot] = set()
+        self._done_ns: dict[Slot, int] = {}
+        """Since when the shared file system agrees on names that the homes still have."""
+        self._done: OrderedDict[tuple[int, bytes], _Done] = OrderedDict()
         self._dirty: dict[Slot, None] = {}
         self._later: dict[Slot, None] = {}
         self._has_later = trio.Event()
@@ -111,6 +123,8 @@ class Registrar:
         if is_other:
             self.changed(slot)
         else:
+            if slot in self._told and self._tree.binding(slot) is None:
+                self._done_ns[slot] = self._tree.clock.now_ns()
             self.look(slot)
             self._look_below(slot)
 
@@ -172,10 +186,18 @@ class Registrar:
         self.look_now(slot)
 
     def superseded(self, directory: int, entry: m.Entry) -> None:
-        """Another node has changed a name since we told of it."""
+        """Another node has changed a name since we told of it, or without hearing of us."""
+        is_told = False
         for slot, told in list(self._told.items()):
             if (told.directory, told.entry.name) == (directory, entry.name):
                 self._lose(slot, told.entry, entry)
+                is_told = True
+        done = self._done.get((directory, entry.name))
+        if done is not None and not is_told and entry.stamp < done.done_ns:
+            del self._done[directory, entry.name]
+            self._report(
+                done.entry, entry, "and neither heard of the other: what came last is there"
+            )
 
     def problems(self) -> list[Problem]:
         """What a person should know."""
@@ -229,21 +251,30 @@ class Registrar:
         assert self.homes is not None
         self.homes.unsettle(directory)
         entries: dict[Slot, m.Entry] = {}
-        settled: list[tuple[bytes, int]] = []
+        settled: list[m.Settled] = []
         for slot in slots:
             entry, told = self._entry(slot), self._told.get(slot)
             is_told = told is not None and told == (directory, entry)
             if entry is not None and (not is_told or slot in self._again):
                 entries[slot] = entry
             elif entry is None and self._tree.binding(slot) is None:
+                done_ns = self._done_ns.get(slot) or self._tree.clock.now_ns()
                 self._forget(slot)
                 if told is not None:
-                    settled.append((slot.name, told.entry.stamp))
+                    settled.append(self._settle(directory, told.entry, done_ns))
             self._again.discard(slot)
         for some in _portions(list(entries.items())):
             await self._register(directory, dict(some))
-        for names in _portions(settled):
-            await self.homes.forget(directory, names)
+        for those in _portions(settled):
+            await self.homes.settle(directory, those)
+
+    def _settle(self, directory: int, entry: m.Entry, done_ns: int) -> m.Settled:
+        if entry.replica.kind == "file":
+            self._done[directory, entry.name] = _Done(entry, done_ns)
+            self._done.move_to_end((directory, entry.name))
+            if len(self._done) > REMEMBERED_FILES:
+                self._done.popitem(last=False)
+        return m.Settled(entry.name, entry.stamp, done_ns, entry.replica.kind)
 
     async def _register(self, directory: int, entries: dict[Slot, m.Entry]) -> None:
         """Have the homes keep entries. A change of ours that is new counts, whatever the clocks."""
@@ -256,8 +287,7 @@ class Registrar:
             else:
                 self._without_number -= entries.keys()
             kept = await self.homes.register(directory, list(entries.values()))
-            if kept.homes:
-                self._new -= {slot for slot in new if slot.name not in kept.beaten_by}
+            self._new -= {slot for slot in new if slot.name not in kept.beaten_by}
             again: dict[Slot, m.Entry] = {}
             for slot, entry in entries.items():
                 if (other := kept.beaten_by.get(slot.name)) is None:
@@ -275,6 +305,7 @@ class Registrar:
         self._told.pop(slot, None)
         self._stamps.pop(slot, None)
         self._new.discard(slot)
+        self._done_ns.pop(slot, None)
 
     def _lose(self, slot: Slot, ours: m.Entry, theirs: m.Entry) -> None:
         told, binding = self._told.get(slot), self._tree.binding(slot)
@@ -288,13 +319,15 @@ class Registrar:
         self._wake.set()
         if binding is None or binding.ino == GONE:
             return
-        if theirs.replica.kind == "file" and ours.replica.kind == "file":
-            path = ours.replica.path.decode(errors="replace")
-            self._conflicts.append(
-                f"{path}: closed here, and later on {theirs.replica.owner}, which counts"
-            )
+        self._report(ours, theirs, "which counts")
         log.info("%r is %s's now", ours.replica.path, theirs.replica.owner)
         self.give_up(slot)
+
+    def _report(self, ours: m.Entry, theirs: m.Entry, outcome: str) -> None:
+        if theirs.replica.kind == "file" and ours.replica.kind == "file":
+            path, other = ours.replica.path.decode(errors="replace"), theirs.replica.owner
+            order = "and later on" if theirs.rank > ours.rank else "and before on"
+            self._conflicts.append(f"{path}: closed here, {order} {other}, {outcome}")
 
     # --- entries --------------------------------------------------------------------------------
 

@@ -197,7 +197,7 @@ class _Conversation:
                     free_bytes, owners = await self._free_bytes(), len(self._server.owners)
                     now_ns = self._server.home.clock.now_ns()
                     await self._stream.send(m.Pong(message.id, free_bytes, owners, now_ns))
-                case m.Register() | m.Forget() | m.Find() | m.FindAll():
+                case m.Register() | m.Forget() | m.Missed() | m.Find() | m.FindAll():
                     home = self._server.home
                     await self._stream.send(home.answer(message, self._node, self._tell))
                 case m.List() | m.Fetch() | m.Volumes():

@@ -136,6 +136,11 @@ class Stage:
         (name,) = host.ls(path)[0]["replicas"]
         return self.cluster.host(name)
 
+    def is_said_to_be_written_twice(self, host: Host, path: str, other: Host) -> bool:
+        """Whether `status` on a host says that another one has written this path too."""
+        said = [p["detail"] for p in host.report()["problems"] if p["code"] == "WrittenTwice"]
+        return any(each.startswith(f"{path}: ") and other.name in each for each in said)
+
     def adopted(self) -> list[dict[str, Any]]:
         """What was adopted anywhere."""
         return [each for host in self.hosts for each in _adopted_on(host)]
@@ -238,10 +243,13 @@ def test_a_host_that_is_cut_off_from_all_but_the_source(stage: Stage) -> None:
         assert stage.adopted() == [] and not (stage.disk / "run/old").exists()
         time.sleep(0.2)
     stage.isolate(cut, stage.cluster.heal)
-    # Neither could hear of the other's close: what reached the source last is there, whole.
+    # Neither could hear of the other's close: what reached the source last is there, whole, and
+    # they say so when they have met again.
     owner.cachexfs("wait", owner.mountpoint, "--for", "durable", "--timeout", "20")
     stage.expected["both"] = (stage.disk / "both").read_bytes()
     assert stage.expected["both"] in [content(seed, 1000) for seed in written]
+    for host, other in ((owner, cut), (cut, owner)):
+        eventually(lambda h=host, o=other: stage.is_said_to_be_written_twice(h, "both", o))
     stage.settle()
     assert stage.adopted() == []
 

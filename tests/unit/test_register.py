@@ -85,7 +85,7 @@ def test_a_node_that_was_away_does_not_bring_back_what_was_replaced() -> None:
     register.forget(KEY, b"f", 6, 2.0)
     late = register.put(KEY, entry(b"f", "a", 5), 3.0)
     assert late.beaten_by is not None and late.beaten_by.rank == (6, "b")
-    assert late.beaten_by.replica.kind == "gone"
+    assert late.beaten_by.replica.kind == "file"
     assert register.put(KEY, entry(b"f", "a", 7), 4.0).beaten_by is None
     register.forget(KEY, b"f", 7, 5.0)
     register.put(KEY, entry(b"other", "a", 1), 6.0 + BURIED_S)
