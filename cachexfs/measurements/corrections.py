@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from cachexfs.durability.calibration import REMEMBERED, Correction, Outcome, learned
 from cachexfs.durability.score import WEEK_S
 from cachexfs.measurements.record import WHOLE, Record
+from cachexfs.measurements.store import Store
 
 
 class Corrections:
@@ -44,9 +45,9 @@ class Corrections:
         return dict(self._made)
 
 
-def of_last_week(records: Sequence[Record], now_s: float) -> Corrections:
-    """What the records of a store teach."""
-    recent = [record for record in records if record.begin_s >= now_s - WEEK_S]
+def of_last_week(store: Store, now_s: float) -> Corrections:
+    """What a store has to teach. Blocking."""
     made = Corrections()
-    made.came_true(sorted(recent, key=lambda record: record.begin_s + record.elapsed_s))
+    for kind in WHOLE:
+        made.came_true(store.newest(kind, REMEMBERED, now_s - WEEK_S))
     return made

@@ -79,7 +79,7 @@ class Keeper:
         self._store.give_up_running()
         self._store.alive(self._boot, time.time())
         self.recorder = Recorder(self._store.last_id())
-        self._corrections = of_last_week(self._store.records(), time.time())
+        self._corrections = of_last_week(self._store, time.time())
         self.recorder.model = Model(self._store.fits(), self._corrections.made())
         self._lifetimes = self._store.lifetimes()
 

@@ -127,9 +127,20 @@ class Store:
 
     def records(self) -> list[Record]:
         """All of them, oldest first. Reads the file of an earlier version too."""
+        return self._found("ORDER BY id")
+
+    def newest(self, kind: str, count: int, since_s: float) -> list[Record]:
+        """The last of one kind that began since then and ended, in the order of their ends."""
+        found = self._found(
+            "WHERE phase = ? AND state = 'ended' AND begin_s >= ? ORDER BY id DESC LIMIT ?",
+            (kind, since_s, count),
+        )
+        return sorted(found, key=lambda record: record.begin_s + record.elapsed_s)
+
+    def _found(self, how: str, values: tuple[object, ...] = ()) -> list[Record]:
         known = self._columns()
         columns = [column for column in (*_COLUMNS, *_LISTS) if column in known]
-        rows = self._db.execute(f"SELECT {', '.join(columns)} FROM record ORDER BY id")
+        rows = self._db.execute(f"SELECT {', '.join(columns)} FROM record {how}", values)
         return [_record(dict(zip(columns, row, strict=True))) for row in rows]
 
     # --- fits -----------------------------------------------------------------------------------

@@ -296,6 +296,15 @@ def test_a_store_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(store.decisions()) == 10
 
 
+def test_the_newest_come_in_the_order_of_their_ends(tmp_path: Path) -> None:
+    store = Store(tmp_path / "m.db")
+    took = {1: 1.0, 2: 50.0, 3: 1.0, 4: 60.0, 5: 1.0}
+    store.save(record(i, phase="durable", elapsed_s=took_s) for i, took_s in took.items())
+    store.save([record(6), record(7, phase="durable", state="running")])
+    assert [one.id for one in store.newest("durable", 3, 0.0)] == [3, 5, 4]
+    assert [one.id for one in store.newest("durable", 3, 4.5)] == [5]
+
+
 def test_what_was_running_when_the_daemon_died_is_censored(tmp_path: Path) -> None:
     store = Store(tmp_path / "m.db")
     store.save([record(1, state="running", elapsed_s=4.0)])
