@@ -16,13 +16,30 @@ from dataclasses import replace
 
 from cachexfs.durability.composition import COARSE, then
 from cachexfs.durability.forecast import Leg, Model, Outlook, Way
+from cachexfs.durability.latency.prior import PRIOR_GONE
 from cachexfs.durability.paths import Path, Traffic
 
 JOURNEYS = ("replicated", "durable", "safe")
 """What a way leads to, from settling."""
 
+_STRETCHES = {
+    "replicated": ("replicate",), "durable": ("flush", "commit"), "safe": ("flush", "commit")
+}  # fmt: skip
+"""What has to be fitted for a forecast to rest on it; there may be no peers to be safe with."""
+
 WRITES = {to: f"write {to}" for to in JOURNEYS}
 """The same from the opening: the kinds under which these are measured, scored and corrected."""
+
+
+def is_known(model: Model, journey: str) -> bool:
+    """Whether a forecast of this kind rests on measurements alone.
+
+    What those miss in which the priors have a say, later ones do not: nothing is learned from them.
+    """
+    to = journey.removeprefix("write ")
+    begin = () if to == journey else ("opening", "capture")
+    fits = [model.fit_for(phase) for phase in (*begin, *_STRETCHES[to])]
+    return all(fit.samples - fit.censored >= PRIOR_GONE for fit in fits)
 
 
 def way_of(size_bytes: int, traffic: Traffic, copies_wanted: int, path: Path = "both") -> Way:

@@ -7,11 +7,12 @@ The kernel asks for the directories of a path and for the name before it makes a
 when the one before it is answered, and some are answered by the shared file system, which is slow
 while much is flushed to it. The thread sits in its system call all the time: so questions of one
 thread that follow each other at once belong to one open. A chain is over when the thread was
-silent for `SILENT_S`, or asks the same again, which one walk along a path never does.
+silent for `SILENT_S`, or asks again for a name in the same directory or for the attributes of the
+same object, which a walk along a path does not do.
 
 What cannot be seen: how long the first question waited in the kernel before it was read, and that a
-program looked at other names of the path just before. The first is in no measurement, and left to
-the correction of whole writes; the second makes an opening longer than it was.
+program looked at the directories of the path just before. The first is in no measurement, and left
+to the correction of whole writes; the second makes an opening longer than it was.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class Openings:
 
     @contextmanager
     def question(self, tid: int, what: Hashable) -> Iterator[None]:
-        """A thread asks something, and is answered at the end of the block."""
+        """A thread asks something, and is answered at the end of the block.
+
+        `what`: the same for all questions of which a walk asks one.
+        """
         chain = self._chain(tid, what)
         chain.asked.add(what)
         chain.under_way += 1

@@ -19,6 +19,7 @@ from cachexfs.durability.latency.curve import Curve
 from cachexfs.durability.latency.sample import MEASURED_PHASES
 from cachexfs.durability.paths import Decision
 from cachexfs.durability.score import LEVELS
+from cachexfs.durability.writing import is_known
 from cachexfs.measurements.record import WHOLE, Record
 from cachexfs.measurements.underway import UnderWay
 
@@ -49,7 +50,7 @@ Forecast = Callable[[], Curve]
 class Drained(NamedTuple):
     """A record as it was when it was fetched, and what its forecast is computed from.
 
-    `correction`: of a whole way, the one in force when it began.
+    `correction`: of a whole way, the one in force when it began; None while priors have a say.
     """
 
     record: Record
@@ -144,8 +145,7 @@ class Recorder:
             self._last_id += 1
             record.id = self._last_id
             self._kept_running += 1
-        correction = self.corrections.get(key.phase, NONE) if key.phase in WHOLE else None
-        self._running[key] = _Running(record, since_s, keep, forecast, correction)
+        self._running[key] = _Running(record, since_s, keep, forecast, self._correction(key.phase))
         self._by_ino.setdefault(key.ino, set()).add(key)
         self._under_way.setdefault((key.phase, key.source), UnderWay()).begin(size_bytes, now_s)
 
@@ -254,6 +254,12 @@ class Recorder:
             if not self._by_ino[key.ino]:
                 del self._by_ino[key.ino]
         return running
+
+    def _correction(self, kind: str) -> Correction | None:
+        """That of a whole way, once there is something to correct."""
+        if kind not in WHOLE or not is_known(self.model, kind):
+            return None
+        return self.corrections.get(kind, NONE)
 
     def _finish(self, running: _Running) -> None:
         if not running.is_kept:

@@ -113,7 +113,7 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        with self._openings.question(ctx.pid, (parent_inode, name)):
+        with self._openings.question(ctx.pid, ("a name in", parent_inode)):
             return await self._looked_up(parent_inode, name, ctx)
 
     async def _looked_up(
@@ -165,6 +165,7 @@ class Operations(pyfuse3.Operations):
             return await self._counted(made)
         node, status = await self._names.mkdir(slot, mode, _caller(ctx))
         self._made.add(node.ino)
+        await self._visibility.told()
         return await self._counted(node, status)
 
     @guarded
@@ -203,6 +204,7 @@ class Operations(pyfuse3.Operations):
         slot = Slot(parent_inode, name)
         if not await self._gone_before(slot):
             await self._names.rmdir(slot, _caller(ctx))
+            await self._visibility.told()
 
     @guarded
     async def rename(
@@ -242,7 +244,7 @@ class Operations(pyfuse3.Operations):
 
     @guarded
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        with self._openings.question(ctx.pid, inode):
+        with self._openings.question(ctx.pid, ("attributes of", inode)):
             return await self._view.attributes(self._view.named(inode), pid=ctx.pid)
 
     @guarded
@@ -264,7 +266,7 @@ class Operations(pyfuse3.Operations):
         return await self._view.attributes(node)
 
     async def _change(self, node: Node, changes: Changes) -> None:
-        await self._files.take_over(node)
+        await self._names.take_over(node, node.job)
         if node.blob is not None:
             self._files.set_ids.distrust(node)
             apply(str(self._tier.path(node.blob)), changes)

@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
 from cachexfs.durability.calibration import Correction
+from cachexfs.durability.forecast import Model
 from cachexfs.durability.latency.curve import lognormal
 from cachexfs.durability.latency.prior import prior_fit
+from cachexfs.durability.latency.sample import MEASURED_PHASES
 from cachexfs.durability.paths import Decision
 from cachexfs.durability.score import LEVELS
 from cachexfs.durability.writing import WRITES
@@ -55,6 +58,12 @@ def record(number: int, **changes: object) -> Record:
         "elapsed_s": 1.0, "state": "ended",
     }  # fmt: skip
     return Record(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def fitted(**corrections: Correction) -> Model:
+    """A model in which the priors have no say any more."""
+    fits = [msgspec.structs.replace(prior_fit(phase), samples=100) for phase in MEASURED_PHASES]
+    return Model(fits, corrections)
 
 
 def drain(recorder: Recorder, *, running: bool) -> list[Record]:
@@ -204,6 +213,7 @@ def test_a_flush_that_waits_for_its_replica_begins_when_it_may(
 def test_a_write_is_measured_from_the_begin_of_its_opening(
     recorder: Recorder, clock: Clock
 ) -> None:
+    recorder.model = fitted()
     legs, content = Legs(Held(recorder), 1, lambda: ("peer",)), Content(7, 1, 1000, "j")
     opening = Opening(clock.now_s, legs.traffic_now())
     clock.now_s += 0.5
@@ -252,8 +262,7 @@ def test_a_whole_way_is_forecast_as_earlier_ones_came_true(
     recorder: Recorder, clock: Clock
 ) -> None:
     legs, content = Legs(Held(recorder), 1), Content(7, 1, 1000, "j")
-    steps = range(-60, 60)
-    recorder.model.corrections = {"durable": Correction(dict.fromkeys(steps, (9.0,) * 7))}
+    recorder.model = fitted(durable=Correction(dict.fromkeys(range(-60, 60), (9.0,) * 7)))
     legs.depart(content, "direct", ())
     recorder.model.corrections = {}  # what is learned later changes nothing
     clock.now_s += 1
@@ -266,6 +275,15 @@ def test_a_whole_way_is_forecast_as_earlier_ones_came_true(
     assert made["safe"].quantiles == pytest.approx(made["safe"].composed)
     outcome = durable.outcome()
     assert outcome is not None and outcome.quantiles == durable.composed
+
+
+def test_what_the_priors_missed_teaches_nothing(recorder: Recorder) -> None:
+    legs = Legs(Held(recorder), 1)
+    legs.depart(Content(7, 1, 1000, "j"), "direct", ())
+    legs.copied(7, 1)
+    legs.committed(7, 1)
+    made = {one.phase: one for one in drain(recorder, running=True)}
+    assert made["durable"].quantiles and made["durable"].outcome() is None
 
 
 # --- the store ------------------------------------------------------------------------------------
@@ -370,6 +388,7 @@ async def test_what_came_true_corrects_later_forecasts(
     monkeypatch.setattr(keeping, "WRITE_EVERY_S", 0.01)
     keeper = Keeper(tmp_path)
     keeper.open()
+    keeper.recorder.model = fitted()
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(keeper.run)

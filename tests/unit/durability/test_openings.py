@@ -38,9 +38,9 @@ def test_the_questions_of_one_walk_are_one_opening(asking: Asking) -> None:
     asking.flushing = 7
     asking.ask(1)
     asking.flushing = 9
-    asking.ask((1, b"dir"))
+    asking.ask("a name in 1")
     asking.now_s += SILENT_S / 2
-    asking.ask((2, b"file"))
+    asking.ask("a name in 2")
     opening = asking.openings.begun(1)
     assert opening == Opening(50.0, Traffic((), 7))  # the load at its begin
     asking.openings.opened(5, opening)
@@ -49,24 +49,24 @@ def test_the_questions_of_one_walk_are_one_opening(asking: Asking) -> None:
 
 
 def test_what_was_asked_long_ago_is_another_call(asking: Asking) -> None:
-    asking.ask((1, b"file"))
+    asking.ask("a name in 1")
     asking.now_s += 2 * SILENT_S
     assert asking.waited_s() == 0.0
-    asking.ask((1, b"file"))
+    asking.ask("a name in 1")
     assert asking.waited_s() == pytest.approx(0.1)
 
 
 def test_who_asks_the_same_again_is_in_another_call(asking: Asking) -> None:
-    """A program that looks whether the file is there, and then makes it."""
-    asking.ask((1, b"dir"))
-    asking.ask((2, b"file"))
-    asking.ask((2, b"file"))
+    """A program that looks whether the file, or another beside it, is there, and then makes it."""
+    asking.ask("a name in 1")
+    asking.ask("a name in 2")
+    asking.ask("a name in 2")
     assert asking.waited_s() == pytest.approx(0.1)
 
 
 def test_threads_do_not_know_of_each_other(asking: Asking) -> None:
-    asking.ask((1, b"file"), tid=1)
-    asking.ask((1, b"other"), tid=2)
+    asking.ask("a name in 1", tid=1)
+    asking.ask("a name in 1", tid=2)
     assert asking.waited_s(2) == pytest.approx(0.1)
     assert asking.openings.begun(1).since_s == asking.now_s  # silent for as long as the other asked
 
