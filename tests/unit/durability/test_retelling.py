@@ -9,7 +9,14 @@ import pytest
 from cachexfs.durability.latency.curve import lognormal
 from cachexfs.durability.score import LEVELS, score
 from tools.experiments.predicting.held import Held
-from tools.experiments.predicting.retelling import Timeline, Told, as_table, corrected, retold
+from tools.experiments.predicting.retelling import (
+    Timeline,
+    Told,
+    as_table,
+    corrected,
+    mapped,
+    retold,
+)
 
 MIB = 1 << 20
 
@@ -22,7 +29,7 @@ def held(target: str, number: int, at_s: float, seen_s: float, forecast_s: float
     )  # fmt: skip
 
 
-def run(count: int = 90) -> list[Held]:
+def run(count: int = 60) -> list[Held]:
     """0.1 s until the capture, where nothing else is flushed; 0.5 s where the last one still is.
 
     Then 10 ms of capture, 0.3 s to the peer and 1 s to the storage. Nobody forecast the opening.
@@ -56,15 +63,15 @@ def test_the_opening_is_found_and_the_whole_write_is_forecast_with_it(
     told: dict[str, dict[str, list[Told]]],
 ) -> None:
     made = {
-        how: score([one.forecast("returned") for one in each[40:]])
+        how: score([one.forecast("returned") for one in each[30:]])
         for how, each in told["returned"].items()
     }
     assert made["as made"].mape > 0.2 and made["as made"].coverage["95"] < 0.1
     assert made["anew"].mape < 0.12
     assert made["and corrected"].pinball_s < 0.3 * made["as made"].pinball_s
     openings = told["opening"]["anew"]
-    assert len(openings) == 90
-    medians = [one.curve.median() for one in openings[40:]]
+    assert len(openings) == 60
+    medians = [one.curve.median() for one in openings[30:]]
     assert max(medians[::2]) < 0.6 * min(medians[1::2])  # by what is in flush
 
 
@@ -75,7 +82,7 @@ def test_every_phase_and_every_target_has_its_rows() -> None:
           for how in ("as made", "anew")),
         ("opening", "anew"),
         *((whole, how) for whole in ("settled to durable", "returned")
-          for how in ("as made", "anew", "and corrected")),
+          for how in ("as made", "anew", "and corrected", "or mapped")),
     }  # fmt: skip
 
 
@@ -92,4 +99,9 @@ def test_a_file_is_not_under_way_when_its_own_way_begins() -> None:
 def test_only_what_had_ended_corrects() -> None:
     """All are under way at once: none can know of another."""
     many = [Told("steady", 0.001 * i, lognormal(1.0, 0.1), 9.0) for i in range(100)]
-    assert corrected(many) == many
+    assert corrected(many) == many == mapped(many)
+
+
+def test_a_map_of_probabilities_moves_a_forecast_too() -> None:
+    many = [Told("steady", 10.0 * i, lognormal(1.0, 0.5), 1.5) for i in range(60)]
+    assert mapped(many)[-1].curve.median() == pytest.approx(1.5, rel=0.05)

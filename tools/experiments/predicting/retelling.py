@@ -16,10 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from cachexfs.durability.calibration import Outcome, learned
+import numpy as np
+
+from cachexfs.durability.calibration import FEW, HALVES_AFTER, Outcome, learned
 from cachexfs.durability.composition import then
 from cachexfs.durability.forecast import Model
-from cachexfs.durability.latency.curve import Curve, from_knots
+from cachexfs.durability.latency.curve import Curve, expit, from_knots, logit
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample
 from cachexfs.durability.paths import Traffic
 from cachexfs.durability.score import LEVELS, Forecast, Score, score
@@ -70,6 +72,7 @@ def retold(held: Sequence[Held]) -> dict[str, _Ways]:
             made[what]["anew"].append(told)
     for what in ("settled to durable", *TARGETS):
         made[what]["and corrected"] = corrected(made[what]["anew"])
+        made[what]["or mapped"] = mapped(made[what]["anew"])
     return made
 
 
@@ -264,6 +267,33 @@ def corrected(told: Sequence[Told]) -> list[Told]:
         one._replace(curve=learned(outcomes[: bisect_right(ends, one.at_s)]).of(one.curve))
         for one in told
     ]
+
+
+def mapped(told: Sequence[Told]) -> list[Told]:
+    """The rival of `corrected`: probabilities are mapped, and not times moved.
+
+    As Kuleshov, Fenner and Ermon (2018): a quantile is asked for at that quantile of the
+    probabilities at which earlier ones came true. Newer ones weigh more, as there.
+    """
+    ended = sorted(told, key=lambda one: one.at_s + one.seen_s)
+    ends = [one.at_s + one.seen_s for one in ended]
+    shares = [min(max(one.curve.cdf(one.seen_s), 1e-6), 1 - 1e-6) for one in ended]
+    return [
+        one._replace(curve=_mapped(one.curve, shares[: bisect_right(ends, one.at_s)]))
+        for one in told
+    ]
+
+
+def _mapped(curve: Curve, shares: Sequence[float]) -> Curve:
+    if len(shares) < FEW:
+        return curve
+    logits = np.array([logit(share) for share in shares])
+    weights = 0.5 ** (np.arange(len(shares))[::-1] / HALVES_AFTER)
+    order = np.argsort(logits)
+    below = (np.cumsum(weights[order]) - weights[order] / 2) / np.sum(weights)
+    return from_knots(
+        (curve.quantile(expit(float(np.interp(p, below, logits[order])))), p) for p in LEVELS
+    )
 
 
 # --- small steps ----------------------------------------------------------------------------------
