@@ -72,6 +72,7 @@ class Names:
         """A new, empty file of ours; returns it with the descriptor of its blob."""
         if self._tree.nodes[slot.parent].place is None and self._is_removed(slot.parent):
             raise answer(errno.ENOENT)
+        self._make_ours(slot.parent, caller.job)
         node = self._tree.new("file")
         node.blob, fd = self._tier.create(partial(self._tree.path, slot))
         node.job = caller.job
@@ -113,6 +114,7 @@ class Names:
 
     async def symlink(self, slot: Slot, target: bytes, caller: Caller) -> Node:
         """A symbolic link. It may be a pointer, so it always keeps its place in the order."""
+        self._make_ours(slot.parent, caller.job)
         node = self._tree.new("symlink")
         node.target, node.job = target, caller.job
         self._fill(node, stat.S_IFLNK | 0o777, slot, caller)
@@ -126,6 +128,7 @@ class Names:
         old = node.slot
         if old is None:
             raise answer(errno.ENOENT)
+        self._make_ours(slot.parent, job)
         await self._files.take_over(node)
         action = Link(node.ino, old, slot)
         if self._order.allows_at_once(job, action) and await self._order.tried(
@@ -194,9 +197,12 @@ class Names:
         if moved is replaced or (exchange and exchange in moved.counted + _counted(replaced)):
             return
         await self._check_replaceable(moved, replaced, flags)
-        await self._files.take_over(moved)
+        if any(n and n.kind == "directory" and n.remote for n in (moved, replaced)):
+            raise answer(errno.EXDEV)  # its maker goes on below the old name
+        self._make_ours(new.parent, caller.job)
+        await self.take_over(moved, caller.job)
         if replaced is not None and flags & EXCHANGE:
-            await self._files.take_over(replaced)
+            await self.take_over(replaced, caller.job)
         action = Rename(moved.ino, old, new, exchange=bool(flags & EXCHANGE))
         job = self._job(moved, caller)
         self._files.passthrough.before_settling(moved)
@@ -256,6 +262,10 @@ class Names:
         if node is None:
             return
         with self._tree.transaction():
+            if node.kind == "directory":  # it may have been made already, or be made any moment
+                entry = self._safety.perform(node.job, Rmdir(node.ino, slot))
+                self._tree.unbind(slot, node, entry.seq)
+                return
             self._tree.release(slot)
             self._order.lose_name(node, slot)
 
@@ -286,9 +296,32 @@ class Names:
             return []
         return [node for node in list(self._tree.nodes.values()) if slot in node.names]
 
+    # --- what other nodes have ------------------------------------------------------------------
+
+    async def take_over(self, node: Node, job: str) -> None:
+        """What another node has is to be changed here: from now on it is ours too."""
+        if node.kind == "directory":
+            self._make_ours(node.ino, job)
+        else:
+            await self._files.take_over(node)
+
+    def _make_ours(self, ino: int, job: str) -> None:
+        """A directory that another node is still to make is to be made from here too, before what
+        is put into it: whoever comes first, both come to the same one."""
+        node = self._tree.nodes[ino]
+        slot = node.slot
+        if node.remote is None or slot is None or self._tree.binding(slot) is not None:
+            return
+        self._make_ours(slot.parent, job)
+        with self._tree.transaction():
+            self._tree.detach(node)
+            entry = self._safety.perform(job, Mkdir(node.ino, slot))
+            self._tree.bind(slot, node, entry.seq)
+
     # --- small steps ----------------------------------------------------------------------------
 
     def _local_directory(self, slot: Slot, mode: int, caller: Caller) -> Node:
+        self._make_ours(slot.parent, caller.job)
         node = self._tree.new("directory")
         self._fill(node, stat.S_IFDIR | mode & 0o7777, slot, caller)
         node.names.add(slot)

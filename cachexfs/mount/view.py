@@ -141,7 +141,7 @@ class View:
         slot = Slot(parent, name)
         if ours := self._ours(slot):
             return ours
-        if not self.is_on_source(parent):
+        if not self.is_on_source(parent) and not await self._has_arrived(parent):
             return await self._in_one_of_ours(slot)
         try:
             status, trouble = await self._on_source(slot, self._patience_s(slot, pid))
@@ -211,12 +211,25 @@ class View:
             return None
         return await self._elsewhere.find(self.node(slot.parent), slot.name, on_source=on_source)
 
+    async def _has_arrived(self, ino: int) -> bool:
+        """Whether the shared file system has got a directory of another node by now."""
+        node = self.node(ino)
+        slot = node.slot
+        if node.remote is None or slot is None or self._tree.binding(slot) is not None:
+            return False
+        if not self.is_on_source(slot.parent) and not await self._has_arrived(slot.parent):
+            return False
+        with contextlib.suppress(OSError):
+            if (status := await self._source.lookup(slot)) is not None:
+                self._reflect(slot, status)
+        return self.is_on_source(ino)
+
     async def _in_one_of_ours(self, slot: Slot) -> Found:
         """A name in a directory that is still to be made there: other nodes may make it too."""
         remote = await self.told(slot, on_source=False)
         if ours := self._ours(slot):
             return ours
-        if remote is None or remote.kind == "directory":
+        if remote is None:
             raise answer(errno.ENOENT)
         return await self._at_another_node(slot, remote, None)
 
@@ -256,8 +269,7 @@ class View:
             raise answer(errno.ENOENT)
         if remote.at is not None:
             return await self._moved(slot, remote)
-        signature = Signature(remote.size_bytes, remote.mtime_ns)
-        if status is not None and signature == Signature(status.st_size, status.st_mtime_ns):
+        if status is not None and _is_same(remote, status):
             return self._reflect(slot, status)
         return Found(self._tree.elsewhere(remote, slot), None)
 
@@ -294,6 +306,8 @@ class View:
 
     async def entries(self, ino: int) -> dict[bytes, Found]:
         """All names of a directory."""
+        if not self.is_on_source(ino):
+            await self._has_arrived(ino)
         before = self._tree.bindings_in(ino)
         listed = await self._source_entries(ino)
         ours = self._tree.bindings_in(ino)
@@ -439,6 +453,8 @@ class View:
 
     def _reflect(self, slot: Slot, status: os.stat_result) -> Found:
         origin, kind = Origin(status.st_dev, status.st_ino), kind_of(status.st_mode)
+        if kind == "directory":
+            self._tree.arrived(slot, origin)
         known = self._tree.known_as(origin)
         if known is not None and (known.kind != kind or self._was_replaced(known, status)):
             self._forget_copy(known, kind == known.kind)
@@ -471,3 +487,11 @@ class View:
         if node.blob is not None:
             self._room.evict(node)
         node.signature, node.life = None, None
+
+
+def _is_same(remote: Remote, status: os.stat_result) -> bool:
+    """Whether the shared file system has by now what another node tells of."""
+    if remote.kind == "directory":
+        return kind_of(status.st_mode) == "directory"
+    signature = Signature(remote.size_bytes, remote.mtime_ns)
+    return signature == Signature(status.st_size, status.st_mtime_ns)

@@ -122,6 +122,7 @@ class Registrar:
         """A binding was set or released; `is_other`: the name stands for something else now."""
         if is_other:
             self.changed(slot)
+            self._look_below(slot)
         else:
             if slot in self._told and self._tree.binding(slot) is None:
                 self._done_ns[slot] = self._tree.clock.now_ns()
@@ -129,7 +130,8 @@ class Registrar:
             self._look_below(slot)
 
     def _look_below(self, slot: Slot) -> None:
-        """A directory may have been made there: what is in it is known by its number from now on.
+        """A directory may have been made or moved there: what is in it is known otherwise now, by
+        its number as soon as it has one.
 
         It stays known by the other key for a while, to those who have not heard of the directory.
         """
@@ -312,6 +314,8 @@ class Registrar:
         if told is None or told.entry.rank >= theirs.rank:
             return
         node = self._tree.nodes.get(binding.ino) if binding else None
+        if node is not None and node.kind == "directory" and self._is_kept(node, theirs):
+            return
         if node is not None and node.life is not None and node.state is State.OPEN:
             return  # a program is writing it: its close will be the last one
         self._forget(slot)
@@ -322,6 +326,10 @@ class Registrar:
         self._report(ours, theirs, "which counts")
         log.info("%r is %s's now", ours.replica.path, theirs.replica.owner)
         self.give_up(slot)
+
+    def _is_kept(self, directory: Node, theirs: m.Entry) -> bool:
+        """Nodes that make one directory make the same one; and what is in it needs it."""
+        return theirs.replica.kind == "directory" or bool(self._tree.bindings_in(directory.ino))
 
     def _report(self, ours: m.Entry, theirs: m.Entry, outcome: str) -> None:
         if theirs.replica.kind == "file" and ours.replica.kind == "file":
@@ -361,9 +369,7 @@ class Registrar:
         node = self._tree.nodes.get(binding.ino)
         if node is None:
             return None, None
-        if node.kind == "directory":
-            return (self._catalogue.bare(node, path, 1) if self._at(node, slot) else None), node
-        if node.kind == "symlink":
+        if node.kind in ("directory", "symlink"):
             return self._catalogue.bare(node, path, 1), node
         is_settled = node.life is not None and node.state is not State.OPEN
         if not is_settled or node.blob is None:

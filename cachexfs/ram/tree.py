@@ -43,6 +43,10 @@ _BLOCK = 1024
 """Inode numbers that are reserved at a time, so that making a file does not write this down."""
 
 
+_KINDS_ELSEWHERE: dict[str, Kind] = {"symlink": "symlink", "directory": "directory"}
+_FORMATS = {"file": stat.S_IFREG, "symlink": stat.S_IFLNK, "directory": stat.S_IFDIR}
+
+
 class Binding(NamedTuple):
     """What a name stands for, and the ledger entry after which the source agrees."""
 
@@ -76,6 +80,12 @@ class Tree:
         self._next_ino = max([ROOT + 1, *ours, int(journal.get(_NUMBERS) or 0)])
         self._reserved = self._next_ino
         self._remote = {n.remote.identity: n.ino for n in self.nodes.values() if n.remote}
+        self._guests = {
+            slot: node.ino
+            for node in self.nodes.values()
+            if node.kind == "directory" and node.remote
+            for slot in node.names
+        }
         self.on_binding: Callable[[Slot, bool], None] = lambda slot, is_other: None
         """Called after a binding was set or released, with whether its name stands for something
         else than before."""
@@ -156,27 +166,49 @@ class Tree:
         return self.reflect(origin, kind, slot)
 
     def elsewhere(self, remote: Remote, slot: Slot) -> Node:
-        """The node of a file or symbolic link that another node has, found at `slot`."""
-        known = self.nodes.get(self._remote.get(remote.identity, 0))
+        """The node of what another node has and the shared file system has not, found at `slot`."""
+        known = self._guest(slot) if remote.kind == "directory" else None
+        known = known or self.nodes.get(self._remote.get(remote.identity, 0))
         if known is None or known.remote is None:
-            known = self.new("symlink" if remote.kind == "symlink" else "file")
-            self._remote[remote.identity] = known.ino
+            known = self.new(_KINDS_ELSEWHERE.get(remote.kind, "file"))
+        self.detach(known)
+        self._remote[remote.identity] = known.ino
         known.remote = remote
         known.names = {slot}
-        known.mode = (stat.S_IFLNK if known.kind == "symlink" else stat.S_IFREG) | remote.mode
+        known.mode = _FORMATS[known.kind] | remote.mode
         known.uid, known.gid = remote.uid, remote.gid
         known.atime_ns, known.mtime_ns = remote.atime_ns, remote.mtime_ns
         known.ctime_ns, known.target = remote.mtime_ns, remote.target
         known.xattrs = dict(remote.xattrs)
         known.signature = Signature(remote.size_bytes, remote.mtime_ns)
+        if known.kind == "directory":
+            known.signature = None
+            self._guests[slot] = known.ino
         if self.keeps_reflections:
             self.save(known)
         return known
+
+    def _guest(self, slot: Slot) -> Node | None:
+        """The directory of another node at `slot`, as it is known here until the shared file system
+        has it: the same one, whoever of its makers is heard of."""
+        node = self.nodes.get(self._guests.get(slot, 0))
+        is_guest = node is not None and node.remote is not None and slot in node.names
+        return node if is_guest else None
+
+    def arrived(self, slot: Slot, origin: Origin) -> None:
+        """The shared file system has a directory at `slot`: another node's, if one was told of."""
+        if self.known_as(origin) is None and (guest := self._guest(slot)) is not None:
+            self.detach(guest)
+            self.identify(guest, origin)
+            self.changed(guest.ino)
 
     def detach(self, node: Node) -> None:
         """A node does not stand for another node's file any more."""
         if node.remote is not None and self._remote.get(node.remote.identity) == node.ino:
             del self._remote[node.remote.identity]
+        if node.kind == "directory":
+            for slot in node.names:
+                self._guests.pop(slot, None)
         node.remote = None
 
     def identify(self, node: Node, origin: Origin | None) -> None:

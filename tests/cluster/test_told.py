@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,7 +92,7 @@ def test_a_directory_that_several_nodes_made_while_the_source_hangs_is_one(
         assert os.listdir(node.mountpoint / "silent") == []
     with cluster.storage.fault(Fault(hang=True)):
         for node in (cluster.a, cluster.b):
-            os.makedirs(node.mountpoint / "silent" / "x" / "y")
+            os.makedirs(node.mountpoint / "silent" / "x" / "y", exist_ok=True)
         for index, (writer, reader) in enumerate(((cluster.a, cluster.b), (cluster.b, cluster.a))):
             (writer.mountpoint / "silent/x/y" / f"f{index}").write_bytes(b"%d" % index)
             assert (reader.mountpoint / "silent/x/y" / f"f{index}").read_bytes() == b"%d" % index
@@ -104,3 +106,65 @@ def test_a_directory_that_several_nodes_made_while_the_source_hangs_is_one(
             lambda node=node: sorted(os.listdir(node.mountpoint / "silent/x/y")) == ["f0", "f1"],
             "the same directory",
         )
+
+
+def test_a_directory_that_one_node_made_while_the_source_hangs_is_seen_by_all(
+    cluster: Cluster,
+) -> None:
+    for node in cluster.nodes:
+        (node.mountpoint / "one").mkdir(exist_ok=True)
+        assert os.listdir(node.mountpoint / "one") == []
+    of_a, of_b, of_c = cluster.everywhere("one")
+    with cluster.storage.fault(Fault(hang=True)):
+        (of_a / "x/y").mkdir(parents=True, mode=0o750)
+        assert [os.listdir(each) for each in (of_a, of_b, of_c)] == [["x"]] * 3
+        assert (of_b / "x/y").stat().st_mode == (of_a / "x/y").stat().st_mode
+        with pytest.raises(FileExistsError):
+            (of_c / "x").mkdir()
+        (of_a / "x/y/of-a").write_bytes(b"a")
+        assert (of_b / "x/y/of-a").read_bytes() == b"a"
+        (of_b / "x/y/of-b").write_bytes(b"b")  # by whom it was not made
+        (of_b / "x/z").mkdir()
+        (of_a / "x/tmp/deep").mkdir(parents=True)
+        (of_a / "x/tmp/deep/f").write_bytes(b"f")
+        with pytest.raises(OSError) as caught:
+            (of_c / "x/tmp").rename(of_c / "x/ckpt")
+        assert caught.value.errno == errno.EXDEV
+        (of_a / "x/tmp").rename(of_a / "x/ckpt")
+        time.sleep(1.1)  # as long as a kernel believes a name
+        for each in (of_a, of_b, of_c):
+            assert sorted(os.listdir(each / "x")) == ["ckpt", "y", "z"]
+            assert sorted(os.listdir(each / "x/y")) == ["of-a", "of-b"]
+            assert (each / "x/y/of-b").read_bytes() == b"b"
+            assert (each / "x/ckpt/deep/f").read_bytes() == b"f"
+        (of_c / "x/z").rmdir()
+        time.sleep(1.1)
+        assert not any((each / "x/z").exists() for each in (of_a, of_b, of_c))
+    for node in cluster.nodes:
+        node.wait("durable", "one")
+
+    def same() -> bool:
+        return all(
+            os.listdir(each) == ["x"]
+            and sorted(os.listdir(each / "x")) == ["ckpt", "y"]
+            and sorted(os.listdir(each / "x/y")) == ["of-a", "of-b"]
+            and os.listdir(each / "x/ckpt/deep") == ["f"]
+            for each in (of_a, of_b, of_c, cluster.storage.backing / "one")
+        )
+
+    eventually(same, "the same directories")
+
+
+def test_who_is_in_a_directory_of_another_node_stays_in_it(cluster: Cluster) -> None:
+    of_a, of_b, _ = cluster.everywhere("two")
+    with cluster.storage.fault(Fault(hang=True)):
+        (of_a / "x").mkdir(parents=True)
+        inside = os.open(of_b / "x", os.O_RDONLY | os.O_DIRECTORY)
+        number = os.fstat(inside).st_ino
+    cluster.a.wait("durable", "two")
+    eventually(lambda: (cluster.storage.backing / "two/x").is_dir(), "the directory")
+    (of_a / "x/f").write_bytes(b"f")
+    with os.fdopen(os.open("f", os.O_RDONLY, dir_fd=inside), "rb") as file:
+        assert file.read() == b"f"
+    assert os.listdir(inside) == ["f"] and (of_b / "x").stat().st_ino == number
+    os.close(inside)
