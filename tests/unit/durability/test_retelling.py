@@ -76,14 +76,15 @@ def test_the_opening_is_found_and_the_whole_write_is_forecast_with_it(
 
 
 def test_every_phase_and_every_target_has_its_rows() -> None:
-    lines = as_table(run(30)).splitlines()
-    assert {tuple(line.split(" | ")[1:3]) for line in lines[2:]} == {
+    rows, _, by_load = as_table(run(30)).partition("\n\n")
+    assert {tuple(line.split(" | ")[1:3]) for line in rows.splitlines()[2:]} == {
         *((phase, how) for phase in ("capture", "replicate", "flush", "commit")
           for how in ("as made", "anew")),
         ("opening", "anew"),
         *((whole, how) for whole in ("settled to durable", "returned")
           for how in ("as made", "anew", "and corrected", "or mapped")),
     }  # fmt: skip
+    assert [line.split(" ms (")[1] for line in by_load.splitlines()[:2]] == ["median of 15)"] * 2
 
 
 def test_a_file_is_not_under_way_when_its_own_way_begins() -> None:
