@@ -145,7 +145,8 @@ class Recorder:
             self._last_id += 1
             record.id = self._last_id
             self._kept_running += 1
-        self._running[key] = _Running(record, since_s, keep, forecast, self._correction(key.phase))
+        correction = self._correction(key.phase) if keep else None
+        self._running[key] = _Running(record, since_s, keep, forecast, correction)
         self._by_ino.setdefault(key.ino, set()).add(key)
         self._under_way.setdefault((key.phase, key.source), UnderWay()).begin(size_bytes, now_s)
 
