@@ -35,7 +35,7 @@ FIRST_FIT_AFTER = 20
 FIT_EVERY_S = 30.0
 """At least so long between two fits: about 1 s of one processor each."""
 
-CORRECT_EVERY_S = 5.0
+CORRECT_EVERY_S = 2.0
 """At least so long between two corrections of whole ways: some 40 ms of a thread each."""
 
 _LOOK_EVERY_S = 5.0
