@@ -116,12 +116,14 @@ class Model:
         ]
 
     def in_the_long_run(self) -> Model:
-        """The same without what is so at this moment only: bursts come as often as they do."""
-        fits = (
+        """The same without what is so at this moment only: bursts come as often as they do.
+
+        Without corrections too: those are of what was missed of late.
+        """
+        return Model(
             msgspec.structs.replace(fit, spells=None, surprise=Surprise())
             for fit in self.fits_now()
         )
-        return Model(fits, self.corrections)
 
     def frozen(self) -> Model:
         """As it is now, whatever ends later: for a forecast that is computed then."""
