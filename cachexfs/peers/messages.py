@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 Kind = Literal["file", "symlink", "directory", "gone"]
 

@@ -73,7 +73,7 @@ async def test_any_number_of_strangers_does_not_keep_a_member_out(
     nursery.start_soon(owner.link.run)
     assert await owner.finish(put(b"a", b"a"), within_s=3) == ["acked"]
     with trio.fail_after(3):
-        assert await strangers[0].receive_some(6) == b"CXFS\0\2"
+        assert await strangers[0].receive_some(6) == b"CXFS\0\3"
         assert await strangers[0].receive_some(1) == b""
     said = [record.message for record in caplog.records if "stranger" in record.message]
     assert len(said) == 20 and "longest" in said[0]
@@ -89,7 +89,7 @@ async def test_a_stranger_that_speaks_slowly_has_the_same_time_as_others(
     monkeypatch.setattr("cachexfs.peers.greeting.HANDSHAKE_S", 0.4)
     stranger = await silent(address)
     with trio.fail_after(2), suppress(*BROKEN):
-        for byte in b"CXFS\0\2\0\0\x0f\xff\0\0\0\0" + bytes(4000):
+        for byte in b"CXFS\0\3\0\0\x0f\xff\0\0\0\0" + bytes(4000):
             await stranger.send_all(bytes([byte]))
             await trio.sleep(0.02)
     await stranger.aclose()

@@ -109,7 +109,7 @@ def test_a_bent_byte_raises_nothing_but_a_remote_error(place: int, bend: int) ->
 def test_another_version_is_refused_with_both_named() -> None:
     receiver = Connection()
     receiver.receive_data(Connection(version=7).preface())
-    with pytest.raises(RemoteProtocolError, match=r"version 7 .* this side version 2"):
+    with pytest.raises(RemoteProtocolError, match=r"version 7 .* this side version 3"):
         receiver.next_event()
 
 
