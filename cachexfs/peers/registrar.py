@@ -124,9 +124,13 @@ class Registrar:
             self.changed(slot)
             self._look_below(slot)
         else:
-            if slot in self._told and self._tree.binding(slot) is None:
+            told = self._told.get(slot)
+            if told is not None and self._tree.binding(slot) is None:
                 self._done_ns[slot] = self._tree.clock.now_ns()
-            self.look(slot)
+            if told is not None and told.entry.replica.kind == "gone":
+                self.look_now(slot)  # until then nobody sees what is made there on the source
+            else:
+                self.look(slot)
             self._look_below(slot)
 
     def _look_below(self, slot: Slot) -> None:

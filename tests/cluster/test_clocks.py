@@ -117,7 +117,8 @@ def test_what_one_deleted_another_makes_anew(cluster: Cluster) -> None:
     def is_gone_everywhere() -> bool:
         return not any((top / "ckpt").exists() for top in seen)
 
-    for maker, deleter in ((cluster.a, cluster.b), (cluster.c, cluster.a)):
+    a, b, c = cluster.nodes
+    for maker, deleter in ((a, b), (c, a), (a, b), (b, c)):
         (maker.mountpoint / "ckpt").mkdir()
         save(maker.mountpoint / "ckpt/shard", b"old")
         shutil.rmtree(deleter.mountpoint / "ckpt")
