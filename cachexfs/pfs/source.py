@@ -33,6 +33,8 @@ from cachexfs.ram.tree import Tree
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _AGAIN_S = 5.0
+_SWEEPS = 5
+"""Of a directory that is to go: another node may try again to publish into it between two."""
 
 Seen = dict[Slot, os.stat_result | None]
 """What names were seen to stand for; None for nothing."""
@@ -286,13 +288,14 @@ class Source:
     def remove_directory(self, slot: Slot) -> None:
         """As `rmdir`, in the thread that calls."""
         with self.directory(slot.parent) as fd:
-            try:
-                os.rmdir(slot.name, dir_fd=fd)
-            except OSError as error:
-                if error.errno != errno.ENOTEMPTY:
-                    raise
+            for tries_left in reversed(range(_SWEEPS)):
+                try:
+                    os.rmdir(slot.name, dir_fd=fd)
+                    return
+                except OSError as error:
+                    if error.errno != errno.ENOTEMPTY or not tries_left:
+                        raise
                 _remove_hidden(slot.name, fd)
-                os.rmdir(slot.name, dir_fd=fd)
 
     async def rename(self, old: Slot, new: Slot, flags: int = 0) -> Seen:
         """Move a name; `flags` as for renameat2(2)."""
@@ -385,6 +388,7 @@ def _remove_hidden(name: bytes, parent: int) -> None:
     try:
         for entry in os.listdir(fd):
             if os.fsencode(entry).startswith(HIDDEN):
-                os.unlink(entry, dir_fd=fd)
+                with suppress(FileNotFoundError):
+                    os.unlink(entry, dir_fd=fd)
     finally:
         os.close(fd)
