@@ -244,7 +244,12 @@ def cell(replica_s: float, direct_s: float, both_s: float, *taken: str) -> Cell:
 def test_right_is_what_no_other_path_beats_by_more_than_a_tenth() -> None:
     made = cell(1.0, 2.0, 1.05, "replica", "both", "direct")
     assert made.counts and made.best == "replica" and made.right == 2
-    assert not cell(1.0, 1.05, 0.5, "replica").counts
+    assert not cell(1.0, 1.05, 1.0, "replica").counts
+
+
+def test_a_cell_counts_where_only_going_both_ways_is_slow() -> None:
+    made = cell(1.0, 1.0, 2.0, "both", "direct")
+    assert made.counts and made.right == 1
 
 
 def test_only_cells_in_which_the_ways_differ_count() -> None:

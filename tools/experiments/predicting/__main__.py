@@ -72,16 +72,17 @@ class _Forecasts(msgspec.Struct):
 
 
 @main.command("paths")
+@click.option("--shared", is_flag=True, help="One link of each host to the peers and the storage.")
 @_quick
 @_out
 @_page
-def paths_(quick: bool, out: Path, page: Path | None) -> None:
+def paths_(shared: bool, quick: bool, out: Path, page: Path | None) -> None:
     """Which path auto takes in a sweep of speeds and load, beside the time of each path."""
-    plan = paths.QUICK if quick else paths.Plan()
+    plan = paths.SHARED if shared else paths.QUICK if quick else paths.Plan()
     cells = _performed(lambda: paths.perform(plan, _say))
     _save(out, {"plan": plan, "total": sweep.total(cells), "cells": cells})
     figures.draw_paths(out / "figure.png", cells)
-    _finish("paths", sweep.as_table(cells), out, page)
+    _finish("shared" if shared else "paths", sweep.as_table(cells), out, page)
 
 
 @main.command("deaths")

@@ -3,6 +3,9 @@
     host1 (replica), host2 (direct), host3 (both), host4 (auto) ──▶ host5
 
 At each pair of speeds the mount of `auto` begins without any measurement and learns by a few files.
+
+With a link of its own to peers and to storage, a host loses nothing by going both ways. With
+one link for both (`SHARED`) each way takes from the other.
 """
 
 from __future__ import annotations
@@ -20,7 +23,14 @@ from cachexfs.durability.score import Forecast
 from cachexfs.durability.writing import WRITES
 from cachexfs.measurements.record import Record
 from cachexfs.measurements.store import FILE_NAME
-from tools.experiments.predicting.site import Writer, knowledge, limit_hosts, records, site
+from tools.experiments.predicting.site import (
+    Writer,
+    knowledge,
+    limit_hosts,
+    records,
+    share_link,
+    site,
+)
 from tools.experiments.predicting.sweep import Cell
 from tools.experiments.predicting.workload import MIB
 from tools.hosts.errors import ClusterError
@@ -37,15 +47,18 @@ _LOOK_EVERY_S = 0.3
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Megabits a second; `tries`: of each path under each load."""
+    """Megabits a second; `tries`: of each path under each load. `shared`: the first speed is that
+    of a host's only link, the second that of the storage's."""
 
     rates: tuple[int, ...] = (60, 120, 240, 480)
     loads: tuple[int, ...] = (0, 1)
     size_bytes: int = 8 * MIB
     learning: int = 7
     tries: int = 3
+    shared: bool = False
 
 
+SHARED = Plan(rates=(60, 120, 240), loads=(0,), shared=True)
 QUICK = Plan(rates=(80, 240), loads=(0,), tries=2)
 
 
@@ -56,9 +69,15 @@ def perform(plan: Plan, report: Callable[[str], None]) -> list[Cell]:
         writers: dict[str, Writer] = {
             _PATH_OF[host.name]: Writer(host, "job") for host in cluster.hosts[:4]
         }
+        if plan.shared:
+            share_link(cluster.hosts[:4], cluster.hosts[4])
         for peers, pfs in itertools.product(plan.rates, plan.rates):
-            report(f"peers {peers} Mbit/s, storage {pfs} Mbit/s")
-            limit_hosts(cluster.hosts[:4], f"{peers}mbit", f"{pfs}mbit")
+            report(f"{'link' if plan.shared else 'peers'} {peers} Mbit/s, storage {pfs} Mbit/s")
+            if plan.shared:
+                limit_hosts(cluster.hosts[:4], None, f"{peers}mbit")
+                cluster.limit_storage(f"{pfs}mbit")
+            else:
+                limit_hosts(cluster.hosts[:4], f"{peers}mbit", f"{pfs}mbit")
             _learn(writers["auto"], plan)
             made += [_cell(writers, plan, peers, pfs, ahead) for ahead in plan.loads]
     return made

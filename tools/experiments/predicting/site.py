@@ -20,6 +20,7 @@ from tools.experiments.predicting.workload import UNIQUE_BYTES
 from tools.hosts.cluster import Cluster
 from tools.hosts.errors import ClusterError
 from tools.hosts.host import Host
+from tools.hosts.spec import address
 
 PIECE_BYTES = 4 << 20
 _LOOK_EVERY_S = 0.02
@@ -63,6 +64,13 @@ def limit_hosts(hosts: Iterable[Host], peers_rate: str | None, pfs_rate: str | N
     for host in hosts:
         host.limit(peers_rate, "peers")
         host.limit(pfs_rate, "pfs")
+
+
+def share_link(hosts: Iterable[Host], partner: Host) -> None:
+    """What they send to their partner goes over their link to the storage too, and back by it."""
+    for host in hosts:
+        to, by = address("peers", partner.number), address("pfs", partner.number)
+        host.exec(["ip", "route", "replace", f"{to}/32", "via", by, "dev", "pfs"])
 
 
 class Writer:

@@ -11,7 +11,7 @@ from cachexfs.durability.paths import PATHS
 from cachexfs.durability.score import Forecast, scores
 
 MATTERS = 0.1
-"""Relative: only where replica and direct differ by more is one of them better."""
+"""Relative: only where the paths differ by more is one of them better."""
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +41,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counts(self) -> bool:
-        """Whether the two ways differ by more than `MATTERS`."""
-        replica, direct = self.time_of("replica"), self.time_of("direct")
-        return abs(replica - direct) > MATTERS * min(replica, direct)
+        """Whether the slowest path takes longer than the fastest by more than `MATTERS`."""
+        times = [self.time_of(path) for path in PATHS]
+        return max(times) > (1.0 + MATTERS) * min(times)
 
     @property
     def right(self) -> int:
@@ -76,7 +76,7 @@ def total(cells: Sequence[Cell]) -> Total:
 def as_table(cells: Sequence[Cell]) -> str:
     """Markdown."""
     lines = [
-        "| peers | storage | files ahead | "
+        "| peers, or the only link | storage | files ahead | "
         + " | ".join(PATHS)
         + " | auto took | its time | right |",
         "|---|---|---|" + "---|" * len(PATHS) + "---|---|---|",
@@ -121,6 +121,6 @@ def _sentence(cells: Sequence[Cell]) -> str:
     made = total(cells)
     return (
         f"auto: {made.right} of {made.decisions} decisions right ({100 * made.share:.1f} %) in the "
-        f"{made.cells} of {len(cells)} cells where the two ways differ by more than "
+        f"{made.cells} of {len(cells)} cells where the paths differ by more than "
         f"{100 * MATTERS:.0f} %"
     )
