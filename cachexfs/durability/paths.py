@@ -5,9 +5,9 @@ the present load. Three things temper that:
 
 - *Bytes*: among the paths that are within `MARGIN` of the fastest, the one that puts fewest bytes
   on the network before the file is safe, because those bytes slow the next file and the training.
-- *Hysteresis*: a path in use stays until another is faster by `MARGIN`, so that noise does not make
-  it change back and forth. It is kept for each class of sizes, since small and large files
-  of one checkpoint may have different answers.
+- *Hysteresis*: a path in use stays until another is faster by `MARGIN`, or puts fewer bytes on the
+  network and is within half of it, so that noise does not make it change back and forth. It is kept
+  for each class of sizes, since small and large files of one checkpoint may have different answers.
 - *Curiosity*: of a way that is not taken nothing is learned, and one that was slow once would be
   thought slow for ever. So now and then a file goes both ways.
 """
@@ -107,14 +107,23 @@ class Chooser:
 def pick(made: Sequence[Offer], current: Path | None) -> tuple[Path, str]:
     """The path to take, and why."""
     fastest = min(made, key=lambda offer: offer.safe_s)
-    near = [offer for offer in made if offer.safe_s * (1.0 - MARGIN) <= fastest.safe_s]
-    if current in [offer.path for offer in near]:
-        assert current is not None
-        return current, "no other is faster by more than the margin"
-    frugal = min(near, key=lambda offer: (offer.network_bytes, offer.safe_s))
+    kept = next((offer for offer in _near(made, MARGIN) if offer.path == current), None)
+    frugal = _frugal(_near(made, MARGIN if kept is None else MARGIN / 2))
+    if kept is not None and frugal.network_bytes >= kept.network_bytes:
+        return kept.path, "no other is faster by more than the margin"
     if frugal.path == fastest.path:
         return fastest.path, "safe first"
     return frugal.path, "as fast as any, with fewer bytes on the network"
+
+
+def _near(made: Sequence[Offer], margin: float) -> list[Offer]:
+    """Those that promise about as much as the fastest, itself included."""
+    fastest_s = min(offer.safe_s for offer in made)
+    return [offer for offer in made if offer.safe_s * (1.0 - margin) <= fastest_s]
+
+
+def _frugal(made: Sequence[Offer]) -> Offer:
+    return min(made, key=lambda offer: (offer.network_bytes, offer.safe_s))
 
 
 def offers(

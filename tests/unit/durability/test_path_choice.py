@@ -159,6 +159,15 @@ def test_a_path_in_use_stays_until_another_is_faster_by_the_margin() -> None:
     assert pick(made(1 - MARGIN - 0.01), "replica")[0] == "direct"
 
 
+def test_a_path_in_use_gives_way_to_one_as_fast_with_fewer_bytes() -> None:
+    def made(direct_s: float) -> list[Offer]:
+        return [Offer("direct", direct_s, 100), Offer("both", 1.0, 200)]
+
+    assert pick(made(1 + MARGIN / 2 - 0.01), "both")[0] == "direct"
+    assert pick(made(1 + MARGIN / 2 + 0.01), "both")[0] == "both"  # and back only at the margin
+    assert pick(made(1 + MARGIN / 2 + 0.01), "direct")[0] == "direct"
+
+
 def test_noise_does_not_make_it_change_back_and_forth() -> None:
     rng, path, changes = np.random.default_rng(3), None, 0
     for _ in range(500):
