@@ -9,7 +9,9 @@ the present load. Three things temper that:
   network and is within half of it, so that noise does not make it change back and forth. It is kept
   for each class of sizes, since small and large files of one checkpoint may have different answers.
 - *Curiosity*: of a way that is not taken nothing is learned, and one that was slow once would be
-  thought slow for ever. So now and then a file goes both ways.
+  thought slow for ever. So now and then a file goes both ways; and where all go both ways, one goes
+  one way: whether the two share a link is seen only beside files that went alone. The first files
+  of a class, of which nothing is known, take each path in turn.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import msgspec
 from cachexfs.durability.composition import COARSE, earlier_quantile, of_copies, then
 from cachexfs.durability.forecast import Leg, Model
 from cachexfs.durability.latency.curve import Curve
+from cachexfs.durability.latency.prior import PRIOR_GONE
 
 Path = Literal["replica", "direct", "both"]
 PATHS: tuple[Path, ...] = ("replica", "direct", "both")
@@ -32,7 +35,10 @@ MARGIN = 0.08
 is taken to matter, above the error of a median of some hundred samples."""
 
 TRIED_EVERY = 20
-"""Of so many decisions in a row for one way only, one is for both: 5 % of them."""
+"""One of so many decisions is for what would not be taken: 5 % of them."""
+
+FIRST: tuple[Path, ...] = ("both", "replica", "direct") * 2
+"""The first decisions of a class, while the priors have a say in what the paths promise."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -85,8 +91,8 @@ class Chooser:
     quantile: float = 0.95
     copies_wanted: int = 1
     current: dict[int, Path] = field(default_factory=dict)
-    in_a_row: dict[int, int] = field(default_factory=dict)
-    """Decisions for one way only since the last for both, by class."""
+    decisions: dict[int, int] = field(default_factory=dict)
+    """How many there were, by class."""
 
     def choose(self, model: Model, size_bytes: int, traffic: Traffic) -> Decision:
         """The path of a file that settles now."""
@@ -94,14 +100,25 @@ class Chooser:
         kind = size_class(size_bytes)
         path, reason = pick(made, self.current.get(kind))
         self.current[kind] = path
-        if self._is_curious(kind, path) and len(made) > 1:
-            path, reason = "both", "to measure the way that is not taken"
+        if len(made) > 1 and (tried := self._tried(kind, path, made, model)) is not None:
+            path, reason = tried, "to measure what would not be taken"
         return Decision(path, reason, size_bytes, self.quantile, tuple(made))
 
-    def _is_curious(self, kind: int, path: Path) -> bool:
-        count = 0 if path == "both" else self.in_a_row.get(kind, 0) + 1
-        self.in_a_row[kind] = count % TRIED_EVERY
-        return count == TRIED_EVERY
+    def _tried(self, kind: int, path: Path, made: Sequence[Offer], model: Model) -> Path | None:
+        """What is taken out of curiosity; None where it is not its turn."""
+        count = self.decisions.get(kind, 0)
+        self.decisions[kind] = count + 1
+        if count < len(FIRST) and not _is_known(model):
+            return FIRST[count]
+        if (count + 1) % TRIED_EVERY:
+            return None
+        alone = min((o for o in made if o.path != "both"), key=lambda offer: offer.safe_s)
+        return alone.path if path == "both" else "both"
+
+
+def _is_known(model: Model) -> bool:
+    fits = [model.fit_for(phase) for phase in ("replicate", "flush")]
+    return all(fit.samples - fit.censored >= PRIOR_GONE for fit in fits)
 
 
 def pick(made: Sequence[Offer], current: Path | None) -> tuple[Path, str]:

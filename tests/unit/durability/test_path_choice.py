@@ -9,11 +9,13 @@ import msgspec
 import numpy as np
 import pytest
 
+from cachexfs.durability import paths
 from cachexfs.durability.forecast import Model
 from cachexfs.durability.latency.fit import PhaseFit
 from cachexfs.durability.latency.fitting import fit_phase
 from cachexfs.durability.latency.sample import Sample, Work
 from cachexfs.durability.paths import (
+    FIRST,
     MARGIN,
     TRIED_EVERY,
     Chooser,
@@ -214,6 +216,25 @@ def test_now_and_then_both_ways_are_measured() -> None:
     assert taken.count("direct") == len(taken) - 3
     alone = [chooser.choose(model, 64 * MB, Traffic()).path for _ in range(2 * TRIED_EVERY)]
     assert set(alone) == {"direct"}
+
+
+def test_where_all_go_both_ways_one_goes_alone_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether the ways share a link is not to be seen in files that all went both ways."""
+    model = Model([measured("replicate", 1e9, 1.0, 1), measured("flush", 3e9, 1.0, 2), committed()])
+    monkeypatch.setattr(paths, "pick", lambda made, current: ("both", "safe first"))
+    chooser, traffic = Chooser(QUANTILE), Traffic((("peer", 0),))
+    taken = [chooser.choose(model, 64 * MB, traffic).path for _ in range(2 * TRIED_EVERY)]
+    assert taken[TRIED_EVERY - 1 :: TRIED_EVERY] == ["direct"] * 2  # the faster one
+    assert taken.count("both") == len(taken) - 2
+
+
+def test_while_nothing_is_known_each_path_is_taken_in_turn() -> None:
+    chooser, traffic = Chooser(QUANTILE), Traffic((("peer", 0),))
+    taken = [chooser.choose(Model(), 64 * MB, traffic).path for _ in range(len(FIRST))]
+    assert tuple(taken) == FIRST
+    assert {Chooser().choose(Model(), MB, Traffic()).path for _ in FIRST} == {"direct"}
 
 
 def test_a_decision_survives_json() -> None:
