@@ -6,10 +6,15 @@ import fcntl
 import hashlib
 import os
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from cachexfs.errors import CacheXError
+
+ENDS_WITHIN_S = 2.0
+"""A daemon that was just unmounted puts its things away; who mounts there again need not know."""
+_LOOK_EVERY_S = 0.02
 
 HANDED_OVER = 64
 """Exit code of a daemon that makes way for another one."""
@@ -56,16 +61,25 @@ def prepare(directory: Path) -> None:
 
 
 def lock(directory: Path) -> int:
-    """Hold the directory for this process; returns the descriptor that holds it.
+    """Hold the directory for this process; returns the descriptor that holds it. Blocking.
 
-    Raises `CacheXError` when another daemon has it.
+    Raises `CacheXError` when another daemon has it, and does not end within `ENDS_WITHIN_S`.
     """
     fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise CacheXError(f"another daemon serves this mount point ({directory})") from None
+    deadline = time.monotonic() + ENDS_WITHIN_S
+    while not _is_locked(fd):
+        if time.monotonic() > deadline:
+            os.close(fd)
+            raise CacheXError(f"another daemon serves this mount point ({directory})")
+        time.sleep(_LOOK_EVERY_S)
     os.ftruncate(fd, 0)
     os.write(fd, str(os.getpid()).encode())  # for a person who looks for it
     return fd
+
+
+def _is_locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
