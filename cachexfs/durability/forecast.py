@@ -18,7 +18,7 @@ from cachexfs.durability.calibration import NONE, Correction
 from cachexfs.durability.composition import COARSE, earlier, later, of_copies, slowest, then
 from cachexfs.durability.latency.curve import Curve, times_one_of
 from cachexfs.durability.latency.fit import PhaseFit, followed, log_ratio
-from cachexfs.durability.latency.prior import TOGETHER, prior_fit
+from cachexfs.durability.latency.prior import PRIOR_GONE, TOGETHER, prior_fit
 from cachexfs.durability.latency.sample import MEASURED_PHASES, Sample, moved_bytes
 from cachexfs.durability.latency.spells import Spells, slow_share, unit
 from cachexfs.durability.latency.surprise import WIDER, Surprise
@@ -135,6 +135,11 @@ class Model:
     def fit_for(self, phase: str, source: str = "") -> PhaseFit:
         """The fit that is used for a phase of this source."""
         return self._fits[self._key(phase, source)]
+
+    def rests_on(self, *phases: str) -> bool:
+        """Whether measurements alone decide on these phases: the priors have no say any more."""
+        fits = [self.fit_for(phase) for phase in phases]
+        return all(fit.samples - fit.censored >= PRIOR_GONE for fit in fits)
 
     def level(self, phase: str, source: str = "") -> float:
         """How slow it is at present: ln of a factor."""

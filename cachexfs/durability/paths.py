@@ -25,7 +25,6 @@ import msgspec
 from cachexfs.durability.composition import COARSE, earlier_quantile, of_copies, then
 from cachexfs.durability.forecast import Leg, Model
 from cachexfs.durability.latency.curve import Curve
-from cachexfs.durability.latency.prior import PRIOR_GONE
 
 Path = Literal["replica", "direct", "both"]
 PATHS: tuple[Path, ...] = ("replica", "direct", "both")
@@ -108,17 +107,12 @@ class Chooser:
         """What is taken out of curiosity; None where it is not its turn."""
         count = self.decisions.get(kind, 0)
         self.decisions[kind] = count + 1
-        if count < len(FIRST) and not _is_known(model):
+        if count < len(FIRST) and not model.rests_on("replicate", "flush"):
             return FIRST[count]
         if (count + 1) % TRIED_EVERY:
             return None
         alone = min((o for o in made if o.path != "both"), key=lambda offer: offer.safe_s)
         return alone.path if path == "both" else "both"
-
-
-def _is_known(model: Model) -> bool:
-    fits = [model.fit_for(phase) for phase in ("replicate", "flush")]
-    return all(fit.samples - fit.censored >= PRIOR_GONE for fit in fits)
 
 
 def pick(made: Sequence[Offer], current: Path | None) -> tuple[Path, str]:

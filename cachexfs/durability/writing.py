@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from cachexfs.durability.composition import COARSE, then
 from cachexfs.durability.forecast import Leg, Model, Outlook, Way
-from cachexfs.durability.latency.prior import PRIOR_GONE
 from cachexfs.durability.paths import Path, Traffic
 
 JOURNEYS = ("replicated", "durable", "safe")
@@ -38,8 +37,7 @@ def is_known(model: Model, journey: str) -> bool:
     """
     to = journey.removeprefix("write ")
     begin = () if to == journey else ("opening", "capture")
-    fits = [model.fit_for(phase) for phase in (*begin, *_STRETCHES[to])]
-    return all(fit.samples - fit.censored >= PRIOR_GONE for fit in fits)
+    return model.rests_on(*begin, *_STRETCHES[to])
 
 
 def way_of(size_bytes: int, traffic: Traffic, copies_wanted: int, path: Path = "both") -> Way:

@@ -120,10 +120,15 @@ class Tree:
         nodes that are forgotten here: what is meant for one of them must not reach another one."""
         number, self._next_ino = self._next_ino, self._next_ino + 1
         if number + _BLOCK // 2 > self._reserved:  # early: the transaction may be rolled back
-            upto = number + _BLOCK
-            self._journal.set(_NUMBERS, str(upto))
-            self._journal.after_commit(lambda: setattr(self, "_reserved", upto))
+            self._reserve(number + _BLOCK)
         return number
+
+    def _reserve(self, upto: int) -> None:
+        def is_on_record() -> None:
+            self._reserved = upto
+
+        self._journal.set(_NUMBERS, str(upto))
+        self._journal.after_commit(is_on_record)
 
     def known_as(self, origin: Origin) -> Node | None:
         """The node of an object on the shared file system, if it has one."""

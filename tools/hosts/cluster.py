@@ -128,12 +128,6 @@ class Cluster:
         self._wiring.heal(first.place, second.number)
         self._wiring.heal(second.place, first.number)
 
-    def limit_pfs(self, rate: str | None) -> None:
-        """`100mbit` each way at the storage, for all hosts together. Raises `UsageError`."""
-        if not isinstance(self._pfs, Gluster):
-            raise UsageError("only with --pfs gluster has the storage a link")
-        self._wiring.limit(self._pfs.storage, "pfs", parse_rate(rate or "none"))
-
     def block_pfs(self) -> None:
         """The shared file system answers nothing on any host."""
         for host in self.hosts:

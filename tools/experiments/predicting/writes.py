@@ -95,7 +95,7 @@ def perform(plan: Plan, report: Callable[[str], None]) -> Log:
     with site(3, peers=PEERS) as cluster:
         first, _, third = cluster.hosts
         limit_hosts([cluster.host(2)], plan.peers_rate, None)
-        cluster.limit_pfs(plan.pfs_rate)
+        cluster.limit_storage(plan.pfs_rate)
         writer = Writer(first, "job")
         with Neighbour(third, plan.neighbour_bytes) as neighbour:
             for profile, run, lasts_s in plan.runs():
